@@ -1,0 +1,130 @@
+"""Named checks of arguments, so that every refusal reads alike: argument, value, remedy."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
+
+
+class InputError(ValueError):
+    """Input that cannot be used; the message names the argument, the value and the remedy."""
+
+
+def show(value: object, limit: int = 60) -> str:
+    """A short printable form of any value for an error message."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def real(name: str, value: Any, remedy: str) -> float:
+    """A finite real number, else an error that ends with the remedy."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, np.ndarray)):
+        raise InputError(f"{name} must be a number, got {show(value)}; {remedy}.")
+    if isinstance(value, np.ndarray) and value.ndim != 0:
+        raise InputError(f"{name} must be one number, got an array of shape {value.shape}; {remedy}.")
+    try:
+        number = float(value)
+    except (OverflowError, TypeError, ValueError):
+        raise InputError(f"{name} must be a finite number, got {show(value)}; {remedy}.") from None
+    if not math.isfinite(number):
+        raise InputError(f"{name} must be a finite number, got {number}; {remedy}.")
+    return number
+
+
+def within(name: str, value: Any, low: float, high: float, remedy: str, *, include: str = "[]") -> float:
+    """A real number in an interval; `include` gives the brackets, e.g. "[)"."""
+    number = real(name, value, remedy)
+    above = number >= low if include[0] == "[" else number > low
+    below = number <= high if include[1] == "]" else number < high
+    if not (above and below):
+        left = include[0] if math.isfinite(low) else "("
+        right = include[1] if math.isfinite(high) else ")"
+        raise InputError(f"{name} must be in {left}{low:g}, {high:g}{right}, got {number:g}; {remedy}.")
+    return number
+
+
+def whole(name: str, value: Any, low: int, remedy: str, high: int | None = None) -> int:
+    """A whole number from `low` (to `high`); 3.0 counts as 3."""
+    number = real(name, value, remedy)
+    if number != math.floor(number):
+        raise InputError(f"{name} must be a whole number, got {number:g}; {remedy}.")
+    if number < low or (high is not None and number > high):
+        span = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise InputError(f"{name} must be {span}, got {number:.15g}; {remedy}.")
+    return int(value)
+
+
+def delta(value: Any, *, zero: bool = True, why_not_zero: str = "") -> float:
+    """A DP δ in [0, 1), or in (0, 1) where the method cannot take 0."""
+    remedy = "pass the failure probability of the guarantee, e.g. 1e-5"
+    if not zero and not isinstance(value, bool) and isinstance(value, numbers.Real) and value == 0:
+        raise InputError(f"delta must be above 0 here, got 0: {why_not_zero}; pass e.g. 1e-5.")
+    return within("delta", value, 0.0, 1.0, remedy, include="[)" if zero else "()")
+
+
+def confidence(value: Any) -> float:
+    """A confidence level in (0, 1)."""
+    return within("confidence", value, 0.0, 1.0, "pass e.g. 0.95", include="()")
+
+
+def seed(value: Any) -> int:
+    """A non-negative whole seed."""
+    return whole("seed", value, 0, "pass a non-negative whole number")
+
+
+def choice(name: str, value: Any, options: Sequence[str]) -> str:
+    """One of a closed list of names."""
+    if not isinstance(value, str) or value not in options:
+        raise InputError(f"{name} must be one of {', '.join(options)}, got {show(value)}; choose one of these.")
+    return value
+
+
+def finite_array(name: str, values: Any, *, minimum: int = 1) -> FloatArray:
+    """A one-dimensional float64 array of finite numbers; names the first offending entry."""
+    try:
+        raw = np.asarray(values)
+    except (ValueError, TypeError, OverflowError):
+        raise InputError(f"{name} must be a flat array of numbers; its rows have mixed lengths.") from None
+    if raw.dtype.kind not in "biuf":
+        kind = "objects" if raw.dtype.kind == "O" else f"type {raw.dtype}"
+        raise InputError(f"{name} must hold numbers, got an array of {kind}; convert it to float first.")
+    if raw.ndim != 1:
+        raise InputError(f"{name} must be one-dimensional, got shape {raw.shape}; pass one number for each record.")
+    if raw.size < minimum:
+        raise InputError(f"{name} must hold at least {minimum} value(s), got {raw.size}; pass more records.")
+    array = raw.astype(np.float64, copy=False)
+    if not np.isfinite(array.sum()):  # one pass; overflow of a finite sum only costs the second look
+        bad = ~np.isfinite(array)
+        if bad.any():
+            index = int(np.argmax(bad))
+            raise InputError(
+                f"{name}[{index}] is {array[index]}, and {int(bad.sum())} of {array.size} values are not "
+                "finite; remove or repair these records first."
+            )
+    return array
+
+
+def frozen(array: npt.NDArray[Any], source: Any) -> npt.NDArray[Any]:
+    """A read-only array that does not share memory with what the caller may still change."""
+    owned = array.copy() if np.may_share_memory(array, np.asarray(source)) else array
+    owned.flags.writeable = False
+    return owned
+
+
+def bits(name: str, values: Any, *, minimum: int = 1) -> BoolArray:
+    """A one-dimensional array of 0/1 or False/True."""
+    array = finite_array(name, values, minimum=minimum)
+    bad = (array != 0) & (array != 1)
+    if bad.any():
+        index = int(np.argmax(bad))
+        raise InputError(f"{name}[{index}] is {array[index]:g}; {name} must hold only 0 and 1.")
+    return array.astype(bool)

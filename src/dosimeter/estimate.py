@@ -1,0 +1,122 @@
+"""A number and what may be claimed with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from dosimeter.evidence import Counts
+
+
+class Validity(StrEnum):
+    """What stands behind a number: a closed list, printed with every number."""
+
+    FINITE_SAMPLE = "finite-sample"
+    INDEPENDENT_RUNS = "finite-sample, independent runs"
+    CREDIBLE = "credible"
+    ASSUMES_GAUSSIAN = "assumes Gaussian"
+    ASYMPTOTIC = "asymptotic"
+    INSTANCE_METRIC = "instance metric"
+    MEASUREMENT = "measurement"
+    EXPLORATORY = "exploratory"
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the number is a confidence bound for any mechanism, with no further assumption."""
+        return self in (Validity.FINITE_SAMPLE, Validity.INDEPENDENT_RUNS)
+
+
+def plain(value: Any) -> Any:
+    """A value as strict JSON can hold it: lists and Python scalars, None for an infinite or missing number."""
+    if isinstance(value, np.ndarray):
+        return [plain(v) for v in value.tolist()]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    return str(value) if isinstance(value, StrEnum) else value
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One estimate of ε with its interval, its validity and the sentence that may be quoted.
+
+    `epsilon` is the headline number: the lower end for a bound, the value itself for a metric or measurement.
+    `high` is `inf` where nothing bounds ε from above.
+    """
+
+    epsilon: float
+    low: float
+    high: float
+    delta: float
+    confidence: float
+    method: str
+    validity: Validity
+    claim: str
+    threshold: float | None = None
+    counts: Counts | None = None
+    warnings: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "low", "high", "delta", "confidence"):
+            number = float(getattr(self, name))
+            if math.isnan(number):
+                raise ArithmeticError(f"{self.method}: {name} came out as NaN; please report this as a bug")
+            object.__setattr__(self, name, number + 0.0)  # -0.0 prints badly
+        object.__setattr__(self, "warnings", tuple(self.warnings))
+        object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
+
+    def __str__(self) -> str:
+        return self.claim
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON values; an unbounded end is None."""
+        return {
+            "epsilon": plain(self.epsilon),
+            "low": plain(self.low),
+            "high": plain(self.high),
+            "delta": self.delta,
+            "confidence": self.confidence,
+            "method": self.method,
+            "validity": str(self.validity),
+            "claim": self.claim,
+            "threshold": plain(self.threshold),
+            "counts": None if self.counts is None else self.counts.to_dict(),
+            "warnings": list(self.warnings),
+            "details": plain(self.details),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Estimate:
+        """Read back what `to_dict` wrote."""
+        fields = dict(values)
+        for name in ("epsilon", "low", "high"):
+            fields[name] = math.inf if fields[name] is None else fields[name]
+        fields["validity"] = Validity(fields["validity"])
+        fields["counts"] = None if fields["counts"] is None else Counts(**fields["counts"])
+        return cls(**fields)
+
+
+def percent(confidence: float) -> str:
+    """0.95 as "95 %"."""
+    return f"{100 * confidence:.10g} %"
+
+
+def number(value: float) -> str:
+    """An ε for a sentence: four significant digits, 0 and ∞ as such."""
+    if math.isinf(value):
+        return "∞"
+    return "0" if value == 0 else f"{value:.4g}"

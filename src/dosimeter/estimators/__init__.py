@@ -1,0 +1,1 @@
+"""Evidence to Estimate: one module for each method."""
