@@ -90,7 +90,8 @@ def log_delta_from_mu(epsilon: ArrayLike, mu: ArrayLike) -> FloatArray:
         first = special.log_ndtr(-e / m + m / 2)
         second = e + special.log_ndtr(-e / m - m / 2)
         value = first + np.log(-np.expm1(np.minimum(second - first, 0.0)))
-    return np.where(m <= 0, np.where(e >= 0, -np.inf, np.log(-np.expm1(np.minimum(e, 0)))), value)
+        without_noise_gap = np.where(e >= 0, -np.inf, np.log(-np.expm1(np.minimum(e, 0))))
+    return np.where(m <= 0, without_noise_gap, value)
 
 
 def delta_from_mu(epsilon: ArrayLike, mu: ArrayLike) -> FloatArray:

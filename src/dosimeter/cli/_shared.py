@@ -1,0 +1,60 @@
+"""What every command shares: where output goes, how numbers and errors look, the common options."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dosimeter.estimate import Estimate, number, percent, plain
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output, nothing else.")]
+Delta = Annotated[float, typer.Option("--delta", help="δ of the guarantee that is tested, in [0, 1).")]
+Confidence = Annotated[float, typer.Option("--confidence", help="Confidence level, in (0, 1).")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice; the same seed, the same number.")]
+
+
+def print_json(payload: Any) -> None:
+    """Strict JSON on standard output."""
+    sys.stdout.write(json.dumps(plain(payload), ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table for people on standard output; the first column is left-aligned, the rest as they come."""
+    grid = Table(title=title, title_justify="left", header_style="bold")
+    for name in columns:
+        grid.add_column(name, overflow="fold")
+    for row in rows:
+        grid.add_row(*[str(cell) for cell in row])
+    out.print(grid)
+
+
+def interval(estimate: Estimate) -> str:
+    """An estimate's interval as "[0.52, 1.27]"; an open upper end as "≥ 0.52"."""
+    if estimate.high == float("inf"):
+        return f"≥ {number(estimate.low)}"
+    return f"[{number(estimate.low)}, {number(estimate.high)}]"
+
+
+def show_estimates(title: str, estimates: Sequence[Estimate]) -> None:
+    """One row an estimate with its validity, then the claims and the warnings in full."""
+    table(
+        title,
+        ["method", "ε", "interval", "confidence", "validity"],
+        [
+            (e.method, number(e.epsilon), interval(e), percent(e.confidence), str(e.validity))
+            for e in estimates
+        ],
+    )
+    for estimate in estimates:
+        out.print(f"[bold]{estimate.method}[/]: {estimate.claim}", markup=True)
+        for warning in estimate.warnings:
+            err.print(f"warning ({estimate.method}): {warning}", markup=False)
