@@ -1,0 +1,69 @@
+"""Membership advantage, TPR − FPR, with a limit, and the ε that an advantage forces."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dosimeter import _validate as check
+from dosimeter import region
+from dosimeter.estimate import Estimate, Validity, number, percent
+from dosimeter.estimators.rates import at_threshold, clopper_pearson_limits, rectangle, uniform_looks
+from dosimeter.estimators.thresholds import NAIVE_WARNING, Threshold, counts_over_curve, rule
+from dosimeter.evidence import Counts, Scores
+
+
+def advantage(
+    evidence: Counts | Scores,
+    *,
+    delta: float = 0.0,
+    confidence: float = 0.95,
+    threshold: Threshold = None,
+    fpr: float | None = None,
+    seed: int = 0,
+) -> Estimate:
+    """The advantage that is proven, as ε: an (ε, δ)-DP mechanism allows at most (e^ε − 1 + 2δ)/(e^ε + 1).
+
+    `details` also has the weaker form ln((1−δ)/(1−advantage)) of Erlingsson et al.
+    """
+    delta, confidence = check.delta(delta), check.confidence(confidence)
+    alpha = 1 - confidence
+    naive = False
+    at: float | None
+    if isinstance(evidence, Scores) and rule(threshold, fpr, "uniform", ("uniform", "split", "naive")) == "uniform":
+        looks = uniform_looks(evidence, alpha)
+        index = int(np.argmax(-looks.fpr - looks.fnr))
+        proven = max(0.0, float(1 - looks.fpr[index] - looks.fnr[index]))
+        at, how = float(looks.thresholds[index]), "uniform"
+        counts = evidence.counts_at(float(looks.thresholds[index]))
+    else:
+
+        def best(scores: Scores) -> float:
+            fn, tp, fp, tn = counts_over_curve(scores)
+            return float(scores.curve.thresholds[int(np.argmax(tp / (tp + fn) - fp / (fp + tn)))])
+
+        choice = at_threshold(evidence, threshold, fpr, seed, best)
+        counts, naive, how = choice.counts, choice.naive, choice.how
+        at = None if np.isnan(choice.threshold) else choice.threshold
+        box = rectangle(counts.fn, counts.tp, counts.fp, counts.tn, alpha, "lower", clopper_pearson_limits)
+        proven = max(0.0, float(1 - box.fpr[1] - box.fnr[1]))
+    low = max(0.0, float(region.log_ratio(1 + proven - 2 * delta, 1 - proven)))
+    return Estimate(
+        epsilon=low,
+        low=low,
+        high=np.inf,
+        delta=delta,
+        confidence=confidence,
+        method="advantage",
+        validity=Validity.EXPLORATORY if naive else Validity.INDEPENDENT_RUNS,
+        claim=f"With {percent(confidence)} confidence the membership advantage is at least {100 * proven:.3g} %, "
+        f"which forces ε ≥ {number(low)} at δ = {delta:g}.",
+        threshold=at,
+        counts=counts,
+        warnings=(NAIVE_WARNING,) if naive else (),
+        details={
+            "advantage": counts.tpr - counts.fpr,
+            "advantage_low": proven,
+            "epsilon_erlingsson": max(0.0, float(region.log_ratio(1 - delta, 1 - proven))),
+            "threshold_rule": how,
+        },
+    )

@@ -1,0 +1,91 @@
+"""μ-Gaussian DP: the bound for mechanisms whose trade-off curve is Gaussian, and only for them (SPEC: full batch)."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import special
+
+from dosimeter import _validate as check
+from dosimeter import region
+from dosimeter._validate import FloatArray, InputError
+from dosimeter.estimate import Estimate, Validity, number, percent
+from dosimeter.estimators.rates import SIDES, Rectangle, at_threshold, clopper_pearson_limits, rectangle, uniform_looks
+from dosimeter.estimators.thresholds import NAIVE_WARNING, Threshold, counts_over_curve, rule
+from dosimeter.evidence import Counts, Scores
+
+ASSUMPTION = (
+    "assumes that the mechanism's trade-off curve is Gaussian (full-batch DP-SGD or one Gaussian step); "
+    "on other mechanisms this number may exceed the true ε"
+)
+
+
+def gaussian(
+    evidence: Counts | Scores,
+    *,
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+    sides: str = "lower",
+    threshold: Threshold = None,
+    fpr: float | None = None,
+    seed: int = 0,
+) -> Estimate:
+    """ε of the least μ-Gaussian mechanism that the limits of both error rates allow."""
+    delta = check.delta(delta, zero=False, why_not_zero="a Gaussian mechanism has no finite ε at δ = 0")
+    confidence, sides = check.confidence(confidence), check.choice("sides", sides, SIDES)
+    alpha = 1 - confidence
+    if isinstance(evidence, Scores) and rule(threshold, fpr, "uniform", ("uniform", "split", "naive")) == "uniform":
+        if sides == "both":
+            raise InputError("sides='both' needs one threshold, but threshold is 'uniform'; pass a number or fpr=.")
+        looks = uniform_looks(evidence, alpha)
+        mu = mu_from_rates(looks.fpr, looks.fnr)
+        index = int(np.argmax(mu))
+        mu_low, mu_high, naive, how = float(mu[index]), np.inf, False, "uniform"
+        at: float | None = float(looks.thresholds[index])
+        counts = evidence.counts_at(float(looks.thresholds[index]))
+    else:
+
+        def best(scores: Scores) -> float:
+            box = rectangle(*counts_over_curve(scores), alpha, "lower", clopper_pearson_limits)
+            return float(scores.curve.thresholds[int(np.argmax(_mu_low(box)))])
+
+        choice = at_threshold(evidence, threshold, fpr, seed, best)
+        counts, naive, how = choice.counts, choice.naive, choice.how
+        at = None if np.isnan(choice.threshold) else choice.threshold
+        box = rectangle(counts.fn, counts.tp, counts.fp, counts.tn, alpha, sides, clopper_pearson_limits)
+        mu_low = float(_mu_low(box))
+        mu_high = np.inf if sides == "lower" else float(_mu_high(box))
+    low = float(region.epsilon_from_mu(mu_low, delta))
+    high = float(region.epsilon_from_mu(mu_high, delta)) if np.isfinite(mu_high) else np.inf
+    span = f"ε ≥ {number(low)}" if sides == "lower" else f"ε lies in [{number(low)}, {number(high)}]"
+    validity = Validity.EXPLORATORY if naive else Validity.ASSUMES_GAUSSIAN
+    return Estimate(
+        epsilon=low,
+        low=low,
+        high=high,
+        delta=delta,
+        confidence=confidence,
+        method="gaussian",
+        validity=validity,
+        claim=f"If the mechanism is Gaussian, {span} at δ = {delta:g} with {percent(confidence)} confidence; "
+        "without that assumption nothing follows.",
+        threshold=at,
+        counts=counts,
+        warnings=(ASSUMPTION, NAIVE_WARNING) if naive else (ASSUMPTION,),
+        details={"mu_low": mu_low, "mu_high": mu_high, "threshold_rule": how},
+    )
+
+
+def mu_from_rates(fpr: FloatArray, fnr: FloatArray) -> FloatArray:
+    """μ = Φ⁻¹(1−FPR) − Φ⁻¹(FNR), at least 0: a negative value is an attack worse than chance, not its mirror."""
+    y, x = np.asarray(fpr, float), np.asarray(fnr, float)
+    settled = (y >= 1) | (x >= 1)
+    inside = np.where(settled, 0.5, y), np.where(settled, 0.5, x)
+    return np.where(settled, 0.0, np.maximum(-special.ndtri(inside[0]) - special.ndtri(inside[1]), 0.0))
+
+
+def _mu_low(box: Rectangle) -> FloatArray:
+    return mu_from_rates(box.fpr[1], box.fnr[1])
+
+
+def _mu_high(box: Rectangle) -> FloatArray:
+    return mu_from_rates(box.fpr[0], box.fnr[0])
