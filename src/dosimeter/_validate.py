@@ -102,7 +102,9 @@ def finite_array(name: str, values: Any, *, minimum: int = 1) -> FloatArray:
     if raw.size < minimum:
         raise InputError(f"{name} must hold at least {minimum} value(s), got {raw.size}; pass more records.")
     array = raw.astype(np.float64, copy=False)
-    if not np.isfinite(array.sum()):  # one pass; overflow of a finite sum only costs the second look
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = array.sum()
+    if not np.isfinite(total):  # one pass; overflow of a finite sum only costs the second look
         bad = ~np.isfinite(array)
         if bad.any():
             index = int(np.argmax(bad))

@@ -95,7 +95,7 @@ class Scores:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Scores:
-        """Arrays `members`, `nonmembers` (or `member_losses`, `nonmember_losses`), or columns `score`|`loss`, `member`."""
+        """Arrays (member_losses, nonmember_losses) or (members, nonmembers), or columns (score | loss, member)."""
         columns = read_columns(path)
         names = pick(
             columns,
@@ -207,11 +207,11 @@ class OneRun:
             )
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> OneRun:
+    def from_file(cls, path: str | os.PathLike[str], *, mask_seed: int | None = None) -> OneRun:
         """Arrays or columns `scores` (or `score`) and `included`."""
         columns = read_columns(path)
         names = pick(columns, path, ("scores", "included"), ("score", "included"))
-        return cls(columns[names[0]], columns[names[1]])
+        return cls(columns[names[0]], columns[names[1]], mask_seed)
 
     @property
     def total(self) -> int:
