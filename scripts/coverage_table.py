@@ -1,8 +1,9 @@
-"""Write docs/coverage.md: how often each estimator's bound exceeds the known truth (`make coverage-table`)."""
+"""Write docs/coverage.md and .json: how often each estimator's bound exceeds the known truth (`make coverage-table`)."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
@@ -46,6 +47,8 @@ def main() -> None:
     for row in selftest.rows(arguments.trials, arguments.records, arguments.seed):
         rows.append(row)
         print(f"{time.time() - started:6.0f} s  {row.estimator}, {row.mechanism}: {row.rate:.3f}", file=sys.stderr)
+    record = [row.to_dict() for row in rows]
+    PAGE.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(page(rows, arguments.trials, arguments.records, arguments.seed), encoding="utf-8")
     for row in selftest.broken(rows):
         print(f"BROKEN: {row}", file=sys.stderr)
