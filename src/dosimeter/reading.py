@@ -37,6 +37,20 @@ def read_columns(path: str | os.PathLike[str]) -> Columns:
         raise InputError(f"{file} may not be read; check its permissions.") from None
 
 
+def read_text(path: str | os.PathLike[str], *, limit: int = 1 << 28) -> str:
+    """The text of a file of at most `limit` bytes."""
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"{file} does not exist or is not a file; check the path.")
+    size = file.stat().st_size
+    if not 0 < size <= limit:
+        raise InputError(f"{file} has {size} bytes, between 1 and {limit} can be read; check the file.")
+    try:
+        return file.read_text(encoding="utf-8")
+    except (UnicodeDecodeError, PermissionError) as error:
+        raise InputError(f"{file} cannot be read as text ({type(error).__name__}); check the file.") from None
+
+
 def pick(columns: Mapping[str, npt.NDArray[Any]], path: object, *choices: tuple[str, ...]) -> tuple[str, ...]:
     """The first choice of names that are all there, else an error that lists what is there."""
     for names in choices:

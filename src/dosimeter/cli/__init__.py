@@ -9,6 +9,16 @@ import typer
 
 from dosimeter._validate import InputError
 from dosimeter.cli._shared import err
+from dosimeter.cli.account import account
+from dosimeter.cli.audit import audit
+from dosimeter.cli.choose import choose
+from dosimeter.cli.claim import claim
+from dosimeter.cli.demo import demo
+from dosimeter.cli.estimate import estimate
+from dosimeter.cli.one_run import one_run
+from dosimeter.cli.panoramia import panoramia
+from dosimeter.cli.plan import plan
+from dosimeter.cli.selftest import selftest
 
 app = typer.Typer(
     help="How much privacy has this machine-learning model really cost the people in its training data?",
@@ -17,6 +27,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
+for command in (demo, audit, estimate, one_run, panoramia, account, choose, claim, plan, selftest):
+    app.command(name=command.__name__.replace("_", "-"))(command)
 
 
 def main() -> None:

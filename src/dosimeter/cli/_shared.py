@@ -49,10 +49,7 @@ def show_estimates(title: str, estimates: Sequence[Estimate]) -> None:
     table(
         title,
         ["method", "ε", "interval", "confidence", "validity"],
-        [
-            (e.method, number(e.epsilon), interval(e), percent(e.confidence), str(e.validity))
-            for e in estimates
-        ],
+        [(e.method, number(e.epsilon), interval(e), percent(e.confidence), str(e.validity)) for e in estimates],
     )
     for estimate in estimates:
         out.print(f"[bold]{estimate.method}[/]: {estimate.claim}", markup=True)

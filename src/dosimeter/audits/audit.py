@@ -1,0 +1,131 @@
+"""The result of an audit, as one value."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from dosimeter._validate import InputError, show
+from dosimeter.accounting import Guarantee
+from dosimeter.estimate import Estimate, plain
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What was checked before any number: whether members and non-members differ without the model."""
+
+    shift: bool
+    checked: bool
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        if not self.checked:
+            return (
+                "Not checked: only scores were given, so a difference between the members' and the non-members' "
+                "distributions cannot be told from leakage."
+            )
+        return "Members and non-members differ even without the model." if self.shift else "No shift was found."
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"shift": self.shift, "checked": self.checked, "verdict": str(self), "evidence": plain(self.evidence)}
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Bounds (the headline first), what was checked, what it means for a person, and what the charts need.
+
+    `distributions`: {"edges", "members", "nonmembers"}: densities of the losses (or scores) in bins.
+    `star`: {"fpr", "fnr", "epsilon", "best"}: ε forced along the thresholds and the index of the supremum.
+    `subgroups`: {"group", "value", "members", "nonmembers", "epsilon", "advantage", "p_value", "flagged"} each.
+    `exposed`: {"record", "score", "threshold_fpr", "label"} each, the most exposed members first.
+    """
+
+    estimates: tuple[Estimate, ...]
+    guard: Guard
+    risk: Mapping[str, Any]
+    curve: Mapping[str, Any]
+    upper: tuple[Guarantee, ...] = ()
+    region: Mapping[str, Any] | None = None
+    distributions: Mapping[str, Any] | None = None
+    star: Mapping[str, Any] | None = None
+    subgroups: tuple[Mapping[str, Any], ...] = ()
+    exposed: tuple[Mapping[str, Any], ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.estimates:
+            raise InputError("estimates is empty; an audit needs at least its headline.")
+        for name in ("risk", "curve", "metadata"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    @property
+    def headline(self) -> Estimate:
+        return self.estimates[0]
+
+    def __str__(self) -> str:
+        lines = [self.headline.claim, str(self.guard)]
+        lines += [f"{e.method} ({e.validity}): {e.claim}" for e in self.estimates[1:]]
+        return "\n".join(lines + list(self.risk["words"]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as strict JSON values."""
+        return {
+            "schema": SCHEMA,
+            "estimates": [e.to_dict() for e in self.estimates],
+            "guard": self.guard.to_dict(),
+            "risk": plain(self.risk),
+            "curve": plain(self.curve),
+            "upper": [g.to_dict() for g in self.upper],
+            "region": plain(self.region),
+            "distributions": plain(self.distributions),
+            "star": plain(self.star),
+            "subgroups": plain(self.subgroups),
+            "exposed": plain(self.exposed),
+            "metadata": plain(self.metadata),
+        }
+
+    def to_json(self) -> str:
+        """Strict JSON that `from_json` reads back."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """One self-contained page for people."""
+        from dosimeter.report import write_html
+
+        write_html(self, path)
+
+    @classmethod
+    def from_json(cls, text: str) -> Audit:
+        """Read back what `to_json` wrote."""
+        try:
+            values = json.loads(text)
+            if values["schema"] != SCHEMA:
+                raise InputError(
+                    f"the audit has schema {show(values['schema'])}, this version reads {SCHEMA}; write it again."
+                )
+            guard = values["guard"]
+            return cls(
+                estimates=tuple(Estimate.from_dict(e) for e in values["estimates"]),
+                guard=Guard(guard["shift"], guard["checked"], guard["evidence"]),
+                risk=values["risk"],
+                curve=values["curve"],
+                upper=tuple(Guarantee.from_dict(g) for g in values["upper"]),
+                region=values["region"],
+                distributions=values["distributions"],
+                star=values["star"],
+                subgroups=tuple(values["subgroups"]),
+                exposed=tuple(values["exposed"]),
+                metadata=values["metadata"],
+            )
+        except InputError:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise InputError(
+                f"this is not the JSON of an audit ({show(str(error))}); write it with Audit.to_json."
+            ) from None

@@ -1,0 +1,199 @@
+"""Audit one trained model from its black-box outputs: the main job."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dosimeter import _validate as check
+from dosimeter._validate import FloatArray, InputError
+from dosimeter.accounting import PrivacyRegion, account
+from dosimeter.accounting.mechanism import Mechanism
+from dosimeter.audits.audit import Audit, Guard
+from dosimeter.audits.guard import check_shift
+from dosimeter.audits.scores import audit_scores
+from dosimeter.audits.subgroups import Groups, by_group
+from dosimeter.estimators.goodness_of_fit import goodness_of_fit
+from dosimeter.estimators.thresholds import Threshold
+from dosimeter.evidence import Scores
+from dosimeter.identifiability import risk_from_epsilon, risk_in_words
+from dosimeter.models import access, dataset
+from dosimeter.region import epsilon_from_rates
+
+MOST_EXPOSED = 20
+BINS = 60
+
+
+def audit_model(
+    model: Any,
+    *,
+    members: Any,
+    nonmembers: Any,
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+    mechanism: Mechanism | None = None,
+    subgroups: Groups | None = None,
+    guard: bool = True,
+    strict: bool = False,
+    threshold: Threshold = None,
+    fpr: float | None = None,
+    resamples: int = 1000,
+    batch_size: int | None = None,
+    device: str | None = None,
+    seed: int = 0,
+    metadata: Mapping[str, Any] | None = None,
+) -> Audit:
+    """Audit a trained model: members are records it was trained on, nonmembers held-out records of the same kind.
+
+    `model` is a callable, a scikit-learn estimator, a torch module, a path to an .onnx file or a `models.HuggingFace`. `members`
+    and `nonmembers` are (X, y), or a path to a file. `mechanism` is the DP training (`DpSgd`, `Gaussian`), if there was one: then
+    the accountants' upper bounds stand beside the lower bound. `subgroups` maps a name to (values of members, values of
+    nonmembers); classes are always looked at. With `strict` a shift between members and nonmembers refuses every number.
+
+    >>> audit_model(model, members=(X, y), nonmembers=(X2, y2)).to_html("audit.html")  # doctest: +SKIP
+    """
+    delta, confidence, seed = check.delta(delta), check.confidence(confidence), check.seed(seed)
+    inside, outside = dataset(members), dataset(nonmembers)
+    verdict = _guard(inside, outside, confidence, seed) if guard else Guard(shift=False, checked=False)
+    if strict and (verdict.shift or not verdict.checked):
+        raise InputError(f"strict refuses a number: {verdict} Draw members and nonmembers from one distribution.")
+    box = access(model, batch_size=batch_size, device=device)
+    found = box.losses(*inside), box.losses(*outside)
+    scores = Scores.from_losses(found[0].values, found[1].values)
+    audit = audit_scores(
+        scores,
+        delta=delta,
+        confidence=confidence,
+        threshold=threshold,
+        fpr=fpr,
+        resamples=resamples,
+        seed=seed,
+    )
+    upper = () if mechanism is None else tuple(account(mechanism, delta=_account_delta(delta)))
+    return replace(
+        audit,
+        guard=verdict,
+        upper=upper,
+        region=_region(audit, upper),
+        risk=_risk(audit, upper),
+        distributions=distributions(-scores.members, -scores.nonmembers),
+        star=star_curve(audit.curve, delta),
+        subgroups=by_group(
+            scores,
+            {"class": (inside[1], outside[1]), **(subgroups or {})},
+            delta=delta,
+            confidence=confidence,
+            seed=seed,
+        ),
+        exposed=most_exposed(scores, inside[1]),
+        metadata={
+            **audit.metadata,
+            "model": type(model).__name__ if not isinstance(model, str) else model,
+            "outputs": found[0].kind,
+            "clipped": found[0].clipped + found[1].clipped,
+            "warnings": [*audit.metadata["warnings"], *dict.fromkeys((*found[0].warnings, *found[1].warnings))],
+            "goodness_of_fit": _fit(scores, seed),
+            "fingerprint": {"members": fingerprint(*inside), "nonmembers": fingerprint(*outside)},
+            "mechanism": None if mechanism is None else repr(mechanism),
+            **(metadata or {}),
+        },
+    )
+
+
+def _guard(inside: Any, outside: Any, confidence: float, seed: int) -> Guard:
+    return check_shift(inside[0], outside[0], labels=(inside[1], outside[1]), confidence=confidence, seed=seed)
+
+
+def _account_delta(delta: float) -> float:
+    if delta == 0:
+        raise InputError("delta is 0, but an accountant's ε needs delta above 0; pass e.g. 1e-5 or leave out mechanism.")
+    return delta
+
+
+def _best(upper: Any) -> Any:
+    return min((g for g in upper if g.is_bound), key=lambda g: g.epsilon, default=None)
+
+
+def _region(audit: Audit, upper: Any) -> dict[str, Any] | None:
+    best = _best(upper)
+    return None if best is None else PrivacyRegion(lower=audit.headline, upper=best).to_dict()
+
+
+def _risk(audit: Audit, upper: Any) -> dict[str, Any]:
+    best = _best(upper)
+    if best is None:
+        return dict(audit.risk)
+    return {
+        **audit.risk,
+        "upper": risk_from_epsilon(best.epsilon, best.delta),
+        "upper_words": risk_in_words(best.epsilon, best.delta, side="upper"),
+    }
+
+
+def _fit(scores: Scores, seed: int) -> dict[str, Any] | None:
+    """How well a Gaussian mixture describes the losses (Epsilon*, App. B.2), on at most 20 000 of each kind."""
+    if min(scores.members.size, scores.nonmembers.size) < 400:
+        return None
+    rng = np.random.default_rng(np.random.SeedSequence([seed, 2]))
+    found = {}
+    for name, values in (("members", scores.members), ("nonmembers", scores.nonmembers)):
+        some = -values if values.size <= 20_000 else -rng.choice(values, 20_000, replace=False)
+        size = min(100, some.size // 4)
+        result = goodness_of_fit(some, components=(1, 2, 5, 10), sample_sizes=(size,), seed=seed)
+        found[name] = result.to_dict()
+    return found
+
+
+def distributions(members: FloatArray, nonmembers: FloatArray) -> dict[str, Any]:
+    """Densities of both losses in common bins, over all but the outer 0.1 % of each side."""
+    pooled = np.concatenate([members, nonmembers])
+    low, high = np.quantile(pooled, [0.001, 0.999])
+    if not low < high:
+        low, high = low - 0.5, high + 0.5
+    edges = np.linspace(low, high, BINS + 1)
+    width = edges[1] - edges[0]
+    shares = [np.histogram(np.clip(v, low, high), edges)[0] / (v.size * width) for v in (members, nonmembers)]
+    return {"name": "loss", "edges": edges, "members": shares[0], "nonmembers": shares[1]}
+
+
+def star_curve(
+    curve: Mapping[str, Any], delta: float, rates: tuple[float, float] = (0.001, 0.999)
+) -> dict[str, Any] | None:
+    """The ε that each pair of empirical rates forces along the thinned ROC, and where it is largest."""
+    fpr, fnr = np.asarray(curve["fpr"], float), 1 - np.asarray(curve["tpr"], float)
+    keep = (fpr > rates[0]) & (fpr < rates[1]) & (fnr > rates[0]) & (fnr < rates[1])
+    if not keep.any():
+        return None
+    epsilon = epsilon_from_rates(fpr[keep], fnr[keep], delta)
+    return {"fpr": fpr[keep], "fnr": fnr[keep], "epsilon": epsilon, "best": int(np.argmax(epsilon))}
+
+
+def most_exposed(scores: Scores, labels: npt.NDArray[Any]) -> tuple[dict[str, Any], ...]:
+    """The members that the attack is surest of, with the share of non-members that look as much like members."""
+    count = min(MOST_EXPOSED, scores.members.size)
+    first = np.argsort(-scores.members, kind="stable")[:count]
+    above = scores.nonmembers.size - np.searchsorted(scores.sorted_nonmembers, scores.members[first], "left")
+    return tuple(
+        {
+            "record": int(i),
+            "score": float(scores.members[i]),
+            "threshold_fpr": float(a / scores.nonmembers.size),
+            "label": str(labels[i]),
+        }
+        for i, a in zip(first, above, strict=True)
+    )
+
+
+def fingerprint(features: Any, labels: Any) -> str:
+    """SHA-256 of a dataset's content, shape and type."""
+    digest = hashlib.sha256()
+    for part in (features, labels):
+        array = np.asarray(part)
+        digest.update(f"{array.shape}{array.dtype}".encode())
+        digest.update("\0".join(map(str, array.ravel())).encode() if array.dtype.kind in "OU" else array.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""Training: what the audits train themselves."""
