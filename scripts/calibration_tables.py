@@ -27,15 +27,15 @@ def walk_levels(width: float, chunk: int = 12) -> None:
     theta = [np.arcsin(np.sqrt(q)) for q in edges] + [last]
     alpha = np.zeros((points.size, edges.size, level.size))
     started = time.time()
-    for band in range(edges.size):
-        cuts = np.linspace(theta[band], theta[band + 1], 2 + int((theta[band + 1] - theta[band]) / step))
+    for row in range(edges.size):
+        cuts = np.linspace(theta[row], theta[row + 1], 2 + int((theta[row + 1] - theta[row]) / step))
         q = np.sin(cuts) ** 2
         for start in range(0, q.size - 1, chunk):
             below, above = q[:-1][start : start + chunk], q[1:][start : start + chunk]
             bounds = walk.limits(points, np.tile(below, level.size), np.repeat(level, below.size))
             crossed = walk.crossing(points, bounds.reshape(level.size, below.size, points.size), above)
-            alpha[:, band] = np.maximum(alpha[:, band], crossed.max(axis=1).T)
-        print(f"band {band}: {cuts.size - 1} intervals, {time.time() - started:.0f} s", file=sys.stderr, flush=True)
+            alpha[:, row] = np.maximum(alpha[:, row], crossed.max(axis=1).T)
+        print(f"band {row}: {cuts.size - 1} intervals, {time.time() - started:.0f} s", file=sys.stderr, flush=True)
     alpha = np.maximum.accumulate(alpha, axis=2) + SAFETY
     np.savez_compressed(PACKAGE / "walk_levels.npz", level=level, alpha=_round_up(alpha))
 

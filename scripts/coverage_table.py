@@ -1,4 +1,4 @@
-"""Write docs/coverage.md and .json: how often each estimator's bound exceeds the known truth (`make coverage-table`)."""
+"""Write docs/coverage.md and .json: how often a bound exceeds the known truth (`make coverage-table`)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dosimeter import selftest
 PAGE = Path(__file__).parent.parent / "docs" / "coverage.md"
 HEAD = """# Coverage: does the 95 % bound hold?
 
-Made by `make coverage-table` ({trials} trials of {records} records of each kind, seed {seed}). Each cell is the share of trials in
-which the bound was above the true ε, with its binomial standard error, and the mean bound in brackets. Nominal is 5 %. Rows in
-**bold** are labelled as valid bounds and must not exceed it; the others are shown so that one can see why they are not.
+Made by `make coverage-table` ({trials} trials of {records} records of each kind, seed {seed}). Each cell is the share
+of trials in which the bound was above the true ε, with its binomial standard error, and the mean bound in brackets.
+Nominal is 5 %. Rows in **bold** are labelled as valid bounds and must not exceed it; the others are shown so that one can see why they are not.
 A mechanism with δ > 0 is judged at its own δ; estimators that need δ > 0 are run at 1e-5 where it is 0.
 """
 
@@ -26,7 +26,10 @@ def page(rows: list[selftest.Row], trials: int, records: int, seed: int) -> str:
     titles = ("Two samples", "One run with coin-flipped records", "Independent runs, tested while they come in")
     for title, (estimators, mechanisms) in zip(titles, selftest.GROUPS, strict=True):
         names = [m.name for m in mechanisms]
-        text += [f"\n## {title}\n", "| estimator | validity | " + " | ".join(f"{m.name} (ε = {m.truth:.3g})" for m in mechanisms) + " |"]
+        text += [
+            f"\n## {title}\n",
+            "| estimator | validity | " + " | ".join(f"{m.name} (ε = {m.truth:.3g})" for m in mechanisms) + " |",
+        ]
         text.append("|---" * (2 + len(names)) + "|")
         for estimator in estimators:
             found = [next(r for r in rows if r.estimator == estimator and r.mechanism == name) for name in names]

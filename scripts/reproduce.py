@@ -13,8 +13,8 @@ EXPERIMENTS = ROOT / "experiments"
 PAGE = ROOT / "docs" / "reproductions.md"
 HEAD = """# Reproductions
 
-Made by `make reproduce`: the papers' numbers beside ours. A row holds where ours lies within the tolerance of what is expected; the source
-says where the number comes from and why it differs where it does.
+Made by `make reproduce`: the papers' numbers beside ours. A row holds where ours lies within the
+tolerance of what is expected; the source says where the number comes from and why it differs where it does.
 """
 
 

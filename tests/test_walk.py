@@ -79,7 +79,7 @@ def test_table_covers_every_q_of_its_bands() -> None:
 
 
 def test_table_is_not_wasteful() -> None:
-    """Exact levels are at most a third above the tabulated ones where ε is small (all q, not only a grid, are covered)."""
+    """Exact levels are at most a third above the tabulated ones where ε is small, though all q are covered."""
     for m in (100, 1000, 10_000):
         exact = min(walk.exact_level(walk.checkpoints(m), 0.025, q) for q in (0.5, 0.53, 0.56))
         found = walk.local_levels(m, np.full(len(walk.BAND_EDGES), 0.025))[0]

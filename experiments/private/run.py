@@ -1,4 +1,4 @@
-"""That which we call private (Erlingsson et al., 2019): Table 1, five accountants on one run, and the bound of Table 2."""
+"""That which we call private (Erlingsson et al., 2019): accountants on one run (Table 1), Table 2."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NOISE = ("136.67", "13.76", "6.99", "1.06", "0.44")
 
 
 def results() -> dict[str, float]:
-    """ε of the same DP-SGD run (q = .02, 5000 steps, δ = 1e-5) under four accountants, and Eq. (1) at the printed rates."""
+    """ε of one DP-SGD run (q = .02, 5000 steps, δ = 1e-5) under four accountants; Eq. (1) at the printed rates."""
     found: dict[str, float] = {}
     for noise in NOISE:
         run = DpSgd(float(noise), sample_rate=0.02, steps=5000)

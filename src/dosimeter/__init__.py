@@ -1,7 +1,65 @@
 """dosimeter: how much privacy has a machine-learning model really cost the people in its training data?"""
 
 from dosimeter._validate import InputError
+from dosimeter.accounting import (
+    Composition,
+    DpSgd,
+    Gaussian,
+    Guarantee,
+    PrivacyRegion,
+    account,
+    noise_for_advantage,
+    noise_for_belief,
+    noise_for_epsilon,
+    noise_for_tpr,
+)
 from dosimeter.estimate import Estimate, Validity
+from dosimeter.estimators.advantage import advantage
+from dosimeter.estimators.bayesian import bayesian
+from dosimeter.estimators.claim import ClaimTest, claim
+from dosimeter.estimators.epsilon_star import epsilon_star, epsilon_star_mechanism
+from dosimeter.estimators.gaussian import gaussian
+from dosimeter.estimators.goodness_of_fit import goodness_of_fit
+from dosimeter.estimators.lower_bound import lower_bound
+from dosimeter.estimators.one_run import one_run
+from dosimeter.estimators.panoramia import panoramia
+from dosimeter.estimators.ranked import ranked
+from dosimeter.estimators.rates import clopper_pearson, jeffreys
 from dosimeter.evidence import Counts, OneRun, Scores, fair_coins, mask_hash
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "ClaimTest",
+    "Composition",
+    "Counts",
+    "DpSgd",
+    "Estimate",
+    "Gaussian",
+    "Guarantee",
+    "InputError",
+    "OneRun",
+    "PrivacyRegion",
+    "Scores",
+    "Validity",
+    "account",
+    "advantage",
+    "bayesian",
+    "claim",
+    "clopper_pearson",
+    "epsilon_star",
+    "epsilon_star_mechanism",
+    "fair_coins",
+    "gaussian",
+    "goodness_of_fit",
+    "jeffreys",
+    "lower_bound",
+    "mask_hash",
+    "noise_for_advantage",
+    "noise_for_belief",
+    "noise_for_epsilon",
+    "noise_for_tpr",
+    "one_run",
+    "panoramia",
+    "ranked",
+]

@@ -167,7 +167,10 @@ def rows(trials: int, records: int, seed: int = 0) -> Iterator[Row]:
     """Rerun every estimator; a row is given as soon as it is done."""
     check.whole("trials", trials, 1, "pass e.g. 500")
     check.whole("records", records, 100, "pass e.g. 1000")
-    check.seed(seed)
+    return _rows(trials, records, check.seed(seed))
+
+
+def _rows(trials: int, records: int, seed: int) -> Iterator[Row]:
     for group, (estimators, mechanisms) in enumerate(GROUPS):
         for number, mechanism in enumerate(mechanisms):
             children = np.random.SeedSequence([seed, group, number]).spawn(trials)

@@ -11,29 +11,12 @@ from typing import Any
 
 from dosimeter._validate import InputError, show
 from dosimeter.accounting import Guarantee
+from dosimeter.audits.guard import Guard
 from dosimeter.estimate import Estimate, plain
 
+__all__ = ["SCHEMA", "Audit", "Guard"]
+
 SCHEMA = 1
-
-
-@dataclass(frozen=True)
-class Guard:
-    """What was checked before any number: whether members and non-members differ without the model."""
-
-    shift: bool
-    checked: bool
-    evidence: Mapping[str, Any] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        if not self.checked:
-            return (
-                "Not checked: only scores were given, so a difference between the members' and the non-members' "
-                "distributions cannot be told from leakage."
-            )
-        return "Members and non-members differ even without the model." if self.shift else "No shift was found."
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"shift": self.shift, "checked": self.checked, "verdict": str(self), "evidence": plain(self.evidence)}
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,9 @@ def compare(
     """Set audits side by side; with utilities the privacy–utility landscape can be drawn."""
     chosen = tuple(audits)
     if not chosen or not all(isinstance(a, Audit) for a in chosen):
-        raise InputError("audits must be a list of at least one Audit; pass the results of audit_model or audit_scores.")
+        raise InputError(
+            "audits must be a list of at least one Audit; pass the results of audit_model or audit_scores."
+        )
     labels = tuple(names) if names is not None else tuple(f"audit {i + 1}" for i in range(len(chosen)))
     if len(labels) != len(chosen):
         raise InputError(f"names has {len(labels)} entries for {len(chosen)} audits; pass one name for each.")

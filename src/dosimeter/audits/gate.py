@@ -32,15 +32,17 @@ def gate(
 ) -> list[Verdict]:
     """Check an audit against limits; at least one rule must be given.
 
-    `max_epsilon` limits the headline bound: a proven ε above it fails. `max_tpr_at_fpr` limits the *measured* TPR, which is
-    stricter than its confidence limit. `require_no_shift` fails also where no shift check was made.
+    `max_epsilon` limits the headline bound: a proven ε above it fails. `max_tpr_at_fpr` limits the *measured* TPR,
+    which is stricter than its confidence limit. `require_no_shift` fails also where no shift check was made.
     """
     limits = max_tpr_at_fpr or {}
     if max_epsilon is None and not limits and not require_no_shift:
         raise InputError("gate needs a rule; pass --max-epsilon, --max-tpr-at-fpr FPR=TPR or --require-no-shift.")
     found = []
     if max_epsilon is not None:
-        limit = check.within("max_epsilon", max_epsilon, 0.0, float("inf"), "pass the largest ε that may be proven", include="[)")
+        limit = check.within(
+            "max_epsilon", max_epsilon, 0.0, float("inf"), "pass the largest ε that may be proven", include="[)"
+        )
         low = audit.headline.low
         reason = f"the attack proves ε ≥ {number(low)} at δ = {audit.headline.delta:g} ({audit.headline.validity})"
         found.append(Verdict(f"max-epsilon {limit:g}", low <= limit, reason))

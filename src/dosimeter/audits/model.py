@@ -50,10 +50,10 @@ def audit_model(
 ) -> Audit:
     """Audit a trained model: members are records it was trained on, nonmembers held-out records of the same kind.
 
-    `model` is a callable, a scikit-learn estimator, a torch module, a path to an .onnx file or a `models.HuggingFace`. `members`
-    and `nonmembers` are (X, y), or a path to a file. `mechanism` is the DP training (`DpSgd`, `Gaussian`), if there was one: then
-    the accountants' upper bounds stand beside the lower bound. `subgroups` maps a name to (values of members, values of
-    nonmembers); classes are always looked at. With `strict` a shift between members and nonmembers refuses every number.
+    `model` is a callable, a scikit-learn estimator, a torch module, a path to an .onnx file or a `models.HuggingFace`.
+    `members` and `nonmembers` are (X, y), or a path to a file. `mechanism` is the DP training (`DpSgd`, `Gaussian`), if
+    there was one: then the accountants' upper bounds stand beside the lower bound. `subgroups` maps a name to (values
+    of members, values of nonmembers); classes are always looked at. With `strict` a shift refuses every number.
 
     >>> audit_model(model, members=(X, y), nonmembers=(X2, y2)).to_html("audit.html")  # doctest: +SKIP
     """
@@ -111,7 +111,9 @@ def _guard(inside: Any, outside: Any, confidence: float, seed: int) -> Guard:
 
 def _account_delta(delta: float) -> float:
     if delta == 0:
-        raise InputError("delta is 0, but an accountant's ε needs delta above 0; pass e.g. 1e-5 or leave out mechanism.")
+        raise InputError(
+            "delta is 0, but an accountant's ε needs delta above 0; pass e.g. 1e-5 or leave out mechanism."
+        )
     return delta
 
 

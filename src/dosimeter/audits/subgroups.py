@@ -19,15 +19,20 @@ MOST_GROUPS = 50
 Groups = Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]]
 
 
-def by_group(scores: Scores, groups: Groups, *, delta: float, confidence: float, seed: int) -> tuple[dict[str, Any], ...]:
+def by_group(
+    scores: Scores, groups: Groups, *, delta: float, confidence: float, seed: int
+) -> tuple[dict[str, Any], ...]:
     """One row for each value of each grouping with enough records, the most exposed first.
 
-    `p_value` is that of "this group's AUC is above that of all other records" (DeLong, one-sided); `flagged` is that test
-    after Holm's correction over all rows. The ε of a row is a bound for that group alone, not corrected for looking at many.
+    `p_value` is that of "this group's AUC is above that of all other records" (DeLong, one-sided); `flagged` is that
+    test after Holm's correction over all rows. A row's ε is a bound for that group alone, not for the largest of many.
     """
     rows = []
     for name, (member_values, nonmember_values) in groups.items():
-        inside, outside = _column(name, member_values, scores.members), _column(name, nonmember_values, scores.nonmembers)
+        inside, outside = (
+            _column(name, member_values, scores.members),
+            _column(name, nonmember_values, scores.nonmembers),
+        )
         values, counts = np.unique(np.concatenate([inside, outside]), return_counts=True)
         for value in values[np.argsort(-counts)][:MOST_GROUPS]:
             row = _row(scores, inside == value, outside == value, delta, confidence, seed)

@@ -15,6 +15,7 @@ from dosimeter.cli.choose import choose
 from dosimeter.cli.claim import claim
 from dosimeter.cli.demo import demo
 from dosimeter.cli.estimate import estimate
+from dosimeter.cli.gate import gate
 from dosimeter.cli.one_run import one_run
 from dosimeter.cli.panoramia import panoramia
 from dosimeter.cli.plan import plan
@@ -27,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (demo, audit, estimate, one_run, panoramia, account, choose, claim, plan, selftest):
+for command in (demo, audit, estimate, one_run, panoramia, account, choose, claim, gate, plan, selftest):
     app.command(name=command.__name__.replace("_", "-"))(command)
 
 

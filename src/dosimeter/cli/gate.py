@@ -12,7 +12,9 @@ from dosimeter.cli._shared import JsonFlag, out, print_json
 
 def gate(
     file: Annotated[Path, typer.Argument(help="The audit: JSON written by `dosimeter audit --json` or Audit.to_json.")],
-    max_epsilon: Annotated[float | None, typer.Option("--max-epsilon", help="Fail if more than this ε is proven.")] = None,
+    max_epsilon: Annotated[
+        float | None, typer.Option("--max-epsilon", help="Fail if more than this ε is proven.")
+    ] = None,
     max_tpr_at_fpr: Annotated[
         list[str] | None,
         typer.Option("--max-tpr-at-fpr", help="FPR=TPR, e.g. 0.01=0.05; may be repeated.", show_default=False),

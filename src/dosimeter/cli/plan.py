@@ -47,8 +47,8 @@ def plan(
 
         dosimeter plan --members 1000 --epsilon 4
 
-    A perfect attack could prove about ε ≥ 5.6 with them, but the best attack on Gaussian noise with ε = 4 proves 1.3 on
-    average.
+    A perfect attack could prove about ε ≥ 6 with them, but the best attack on Gaussian noise with ε = 4 proves about
+    1.6 on average.
     """
     answer = what_can_be_shown(
         members=members,
@@ -85,7 +85,7 @@ def what_can_be_shown(
     members = check.whole("members", members, 1, "pass the number of members", 10**9)
     nonmembers = members if nonmembers is None else check.whole("nonmembers", nonmembers, 1, "pass their number", 10**9)
     if canaries is None:
-        canaries = members + nonmembers
+        canaries = min(members + nonmembers, 10**9)
     canaries = check.whole("canaries", canaries, 1, "pass the records of the one-run audit", 10**9)
     guesses = canaries if guesses is None else guesses
     guesses = check.whole("guesses", guesses, 1, "pass at most the number of canaries", canaries)
@@ -127,7 +127,8 @@ def _largest(
     perfect = Counts(tp=members, fn=0, fp=0, tn=nonmembers)
     rows = []
     if members + nonmembers <= MOST_SIMULATED:
-        scores = Scores(np.arange(members) + float(nonmembers), np.arange(nonmembers, dtype=float))
+        every = np.arange(float(members + nonmembers))
+        scores = Scores(every[nonmembers:], every[:nonmembers])
         headline = lower_bound(scores, delta=delta, confidence=confidence, seed=seed)
         rows.append(_row("lower_bound", headline.low, str(headline.validity), "any threshold"))
     exact = clopper_pearson(perfect, delta=delta, confidence=confidence)
@@ -231,9 +232,10 @@ def _show(answer: dict[str, Any]) -> None:
         ],
     )
     needed = answer["needed"]
+    each, single = needed["clopper_pearson_each"], needed["one_run_guesses_at_delta_0"]
     out.print(
-        f"To prove ε ≥ {true} at all, even a perfect attack needs {needed['clopper_pearson_each']} members and as many "
-        f"non-members (Clopper–Pearson), or {needed['one_run_guesses_at_delta_0']} right guesses in one run (at δ = 0).",
+        f"To prove ε ≥ {true} at all, even a perfect attack needs {each} members and as many non-members "
+        f"(Clopper–Pearson), or {single} right guesses in one run (at δ = 0).",
         markup=False,
         soft_wrap=True,
     )

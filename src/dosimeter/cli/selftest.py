@@ -18,7 +18,8 @@ def selftest(
 ) -> None:
     """Rerun every estimator on mechanisms whose ε is known; exit code 1 if a valid bound breaks its level.
 
-    Example:
+    Example: a check of every estimator that takes less than half a minute
+
         dosimeter selftest --quick
 
     prints a row for each estimator and mechanism: the truth, the mean bound, how often it was violated.

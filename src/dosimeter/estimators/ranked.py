@@ -112,7 +112,10 @@ def claim_of_bound(epsilon: float, delta: float, confidence: float) -> str:
     """The sentence of a proven lower bound."""
     at = f"δ = {delta:g}"
     if epsilon <= 0:
-        return f"At {at} the attack proves no privacy loss with {percent(confidence)} confidence (ε ≥ 0); that is not proof of privacy."
+        return (
+            f"At {at} the attack proves no privacy loss with {percent(confidence)} confidence (ε ≥ 0); "
+            "that is not proof of privacy."
+        )
     return f"With {percent(confidence)} confidence the privacy loss is at least ε = {number(epsilon)} at {at}."
 
 

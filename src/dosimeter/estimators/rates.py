@@ -229,7 +229,8 @@ def uniform_looks(scores: Scores, alpha: float) -> Looks:
     above_m = np.append(members, np.inf)[fn]
     above_n = np.append(nonmembers, np.inf)[nonmembers.size - fp]
     nearest = np.minimum(above_m, above_n)
-    thresholds = np.where(np.isfinite(nearest), nearest, np.nextafter(passed, np.inf))
+    with np.errstate(over="ignore"):  # the threshold above the largest number there is
+        thresholds = np.where(np.isfinite(nearest), nearest, np.nextafter(passed, np.inf))
     return Looks(
         thresholds,
         band.upper_limits(fp, nonmembers.size, alpha / 2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -84,7 +85,7 @@ def threshold_at_fpr(scores: Scores, fpr: float) -> float:
         return float(ordered[0])
     first_refused = ordered[ordered.size - 1 - allowed]
     above = int(np.searchsorted(ordered, first_refused, "right"))
-    return float(ordered[above]) if above < ordered.size else float(np.nextafter(first_refused, np.inf))
+    return float(ordered[above]) if above < ordered.size else math.nextafter(first_refused, math.inf)
 
 
 def counts_over_curve(scores: Scores) -> tuple[Any, Any, Any, Any]:

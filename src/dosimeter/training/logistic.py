@@ -15,8 +15,8 @@ from dosimeter.accounting import Gaussian
 class DpLogisticRegression:
     """Each step adds Gaussian noise to the sum of per-example gradients clipped to `clip` (Abadi et al., 2016, Alg. 1).
 
-    The gradient of one record is (p − onehot) ⊗ (x, 1), so its norm is ‖p − onehot‖ · √(‖x‖² + 1): clipped sums are one matrix
-    product and no per-example gradient is ever stored. `noise_multiplier=0` trains without noise and has no guarantee.
+    The gradient of one record is (p − onehot) ⊗ (x, 1), so its norm is ‖p − onehot‖ · √(‖x‖² + 1): clipped
+    sums are one matrix product and no per-example gradient is ever stored. `noise_multiplier=0` trains without noise and has no guarantee.
     Features should be scaled to about unit size without looking at the records (public bounds), else the scaling leaks.
     """
 
@@ -48,7 +48,9 @@ class DpLogisticRegression:
         """Train on all records in every step."""
         x, y = np.asarray(features, float), np.asarray(labels)
         if x.ndim != 2 or y.shape != x.shape[:1] or y.size == 0:
-            raise InputError(f"features must be (n, d) and labels (n,), got {x.shape} and {y.shape}; pass one label a record.")
+            raise InputError(
+                f"features must be (n, d) and labels (n,), got {x.shape} and {y.shape}; pass one label a record."
+            )
         self.classes_, index = np.unique(y, return_inverse=True)
         if self.classes_.size < 2:
             raise InputError(f"labels hold one class only ({check.show(self.classes_[0])}); pass at least two.")

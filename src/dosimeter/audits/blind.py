@@ -1,0 +1,252 @@
+"""The blind baseline: a classifier that never sees the model tries to tell members from non-members.
+
+Each half of the records is scored by a classifier that was chosen and fitted on the other half. If members and
+non-members are exchangeable, then given the training half and the records of the test half every relabelling of the
+test half is equally likely, so the rank sum has an exact permutation p-value in each half. Twice the smaller of both
+is valid whatever their dependence. (Permuting labels against cross-validated scores is not: those scores were
+fitted with the labels.)
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from scipy.special import ndtri
+
+from dosimeter._validate import BoolArray, FloatArray, IntArray
+from dosimeter.audits.duplicates import standardised
+from dosimeter.audits.records import thumbnails, word_hashes
+from dosimeter.evidence import Scores
+
+MOST_COLUMNS = {"linear": 256, "trees": 64}
+ENOUGH_TO_CHOOSE = 50  # records of either kind in a half; below it the linear classifier is taken unseen
+WORD_COLUMNS = 1 << 16
+CLASS_COLUMNS = 20
+PERMUTED_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Half:
+    """The held-out scores of one half, the AUC with its standard error, and the p-value."""
+
+    scores: Scores
+    chosen: str
+    auc: float
+    error: float
+    p_value: float
+
+
+@dataclass(frozen=True, eq=False)
+class Blind:
+    """Both halves together: the mean AUC with its interval, and twice the smaller p-value."""
+
+    halves: tuple[Half, Half]
+    auc: float
+    low: float
+    high: float
+    p_value: float
+
+
+def blind_baseline(
+    views: Mapping[str, Any], member: BoolArray, *, confidence: float, permutations: int, seeds: list[Any]
+) -> Blind:
+    """Cross-fit the candidates on two stratified halves. `views` holds the features for each candidate.
+
+    The interval is DeLong's for each half. The two AUCs depend on each other, so the standard error of their mean is
+    taken as if they moved together, (s1 + s2) / 2, which no dependence exceeds; it is asymptotic, the p-value exact.
+    """
+    split, *rest = [np.random.default_rng(seed) for seed in seeds]
+    second = _stratified(member, 0.5, split)
+    halves = [
+        _half(views, member, np.flatnonzero(second != turned), np.flatnonzero(second == turned), permutations, rng)
+        for turned, rng in zip((True, False), rest, strict=True)
+    ]
+    auc = (halves[0].auc + halves[1].auc) / 2
+    reach = float(ndtri((1 + confidence) / 2)) * (halves[0].error + halves[1].error) / 2
+    p_value = min(1.0, 2 * min(half.p_value for half in halves))
+    return Blind((halves[0], halves[1]), auc, max(0.0, auc - reach), min(1.0, auc + reach), p_value)
+
+
+def _stratified(member: BoolArray, share: float, rng: np.random.Generator) -> BoolArray:
+    """A random part that holds the given share of both kinds."""
+    chosen = np.zeros(member.size, bool)
+    for kind in (True, False):
+        rows = rng.permutation(np.flatnonzero(member == kind))
+        chosen[rows[: round(share * rows.size)]] = True
+    return chosen
+
+
+def _half(
+    views: Mapping[str, Any],
+    member: BoolArray,
+    train: IntArray,
+    test: IntArray,
+    permutations: int,
+    rng: np.random.Generator,
+) -> Half:
+    chosen = _choose(views, member, train, rng)
+    values = _fit_and_score(chosen, views[chosen], member, train, test)
+    inside = member[test]
+    scores = Scores(values[inside], values[~inside])
+    auc, error = auc_with_error(scores)
+    return Half(scores, chosen, auc, error, rank_sum_p_value(values, inside, permutations, rng))
+
+
+def _choose(views: Mapping[str, Any], member: BoolArray, train: IntArray, rng: np.random.Generator) -> str:
+    """The candidate that does best on a third of the training half, fitted on the rest of it."""
+    inside = member[train]
+    if min(inside.sum(), (~inside).sum()) < ENOUGH_TO_CHOOSE:
+        return "linear"
+    fit = _stratified(inside, 2 / 3, rng)
+    found = {}
+    for name, features in views.items():
+        values = _fit_and_score(name, features, member, train[fit], train[~fit])
+        held = inside[~fit]
+        found[name] = Scores(values[held], values[~held]).auc
+    return max(found, key=lambda name: found[name])
+
+
+def _fit_and_score(name: str, features: Any, member: BoolArray, train: IntArray, test: IntArray) -> FloatArray:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    x, held, y = features[train], features[test], member[train]
+    if not scipy.sparse.issparse(features) and features.shape[1] > MOST_COLUMNS[name]:
+        keep = _telling_columns(x, y, MOST_COLUMNS[name])
+        x, held = x[:, keep], held[:, keep]
+    if name == "linear":
+        model: Any = LogisticRegression(C=1.0, max_iter=200)
+    else:
+        model = HistGradientBoostingClassifier(
+            max_iter=60, learning_rate=0.1, max_leaf_nodes=15, max_bins=63, early_stopping=False, random_state=0
+        )
+    # One thread: on a busy machine the threads of small fits mostly wait for each other.
+    with warnings.catch_warnings(), threadpool_limits(1):
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        values = model.fit(x, y).decision_function(held)
+    return np.asarray(values, np.float64)
+
+
+def _telling_columns(x: FloatArray, y: BoolArray, count: int) -> IntArray:
+    """The columns whose mean or spread differs most between the kinds in the training half."""
+    z = standardised(x)
+    apart = np.maximum(np.abs(_gap(z, y)), np.abs(_gap(standardised(z**2), y)))
+    return np.sort(np.argsort(-apart, kind="stable")[:count])
+
+
+def _gap(z: FloatArray, y: BoolArray) -> FloatArray:
+    return np.asarray(z[y].mean(axis=0) - z[~y].mean(axis=0))
+
+
+def midranks(values: FloatArray) -> FloatArray:
+    """Ranks from 1; equal values share the mean of their ranks."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    upto = np.cumsum(counts)
+    return np.asarray((upto - (counts - 1) / 2)[place])
+
+
+def auc_with_error(scores: Scores) -> tuple[float, float]:
+    """The AUC and its standard error (DeLong, DeLong and Clarke-Pearson 1988).
+
+    Where all placements agree (perfect separation, or all scores equal) that error is 0, which is no
+    measure of anything; a binomial error with half a miss added to the smaller side stands in for it.
+    """
+    m, n = scores.members.size, scores.nonmembers.size
+    own, other = midranks(scores.members), midranks(scores.nonmembers)
+    both = midranks(np.concatenate([scores.members, scores.nonmembers]))
+    above = (both[:m] - own) / n
+    below = 1 - (both[m:] - other) / m
+    auc = float(above.mean())
+    variance = (above.var(ddof=1) / m if m > 1 else 0.25) + (below.var(ddof=1) / n if n > 1 else 0.25)
+    if variance <= 1e-15:
+        few = min(m, n)
+        shrunk = (few * auc + 0.5) / (few + 1)
+        variance = shrunk * (1 - shrunk) / few
+    return auc, math.sqrt(variance)
+
+
+def rank_sum_p_value(values: FloatArray, inside: BoolArray, permutations: int, rng: np.random.Generator) -> float:
+    """P[rank sum of the members at least as large as seen] when all labellings are equally likely.
+
+    (1 + b) / (1 + B) for b of B random labellings at least as large: valid for any size and any ties (Phipson and
+    Smyth 2010, Eq. 2). When b = 0, Bernstein's inequality, which also holds for draws without replacement
+    (Hoeffding 1963, Theorem 4), may prove less: below 1 / (1 + B) it alone decides, so the p-value stays valid.
+    """
+    ranks = midranks(values) - (values.size + 1) / 2
+    few = min(int(inside.sum()), int((~inside).sum()))
+    if 2 * inside.sum() > values.size:  # the smaller kind is drawn: fewer numbers, the same test
+        inside, ranks = ~inside, -ranks
+    seen = float(ranks[inside].sum())
+    step = max(1, PERMUTED_BLOCK // values.size)
+    atleast = 0
+    for start in range(0, permutations, step):
+        keys = rng.random((min(step, permutations - start), values.size), dtype=np.float32)
+        drawn = np.argpartition(keys, few - 1, axis=1)[:, :few]
+        atleast += int((ranks[drawn].sum(axis=1) >= seen - 1e-6).sum())
+    p_value = (1 + atleast) / (1 + permutations)
+    if atleast == 0 and seen > 0:
+        spread = few * float((ranks**2).mean())
+        p_value = min(p_value, math.exp(-(seen**2) / (2 * spread + 2 * float(ranks.max()) * seen / 3)))
+    return p_value
+
+
+def views_of(kind: str, members: Any, nonmembers: Any, labels: IntArray | None) -> dict[str, Any]:
+    """The features that each candidate sees, the label among them; no membership goes into them."""
+    classes = None if labels is None else _one_hot(labels)
+    if kind == "text":
+        texts = members + nonmembers
+        form = _form(texts)
+        parts = [_words(texts), scipy.sparse.csr_matrix(standardised(form) / math.sqrt(form.shape[1]))]
+        parts += [] if classes is None else [scipy.sparse.csr_matrix(classes)]
+        return {"linear": scipy.sparse.hstack(parts, format="csr"), "trees": _beside(form, classes)}
+    both = np.concatenate([members, nonmembers])
+    if kind == "image":
+        small = thumbnails(both)
+        flat = both.reshape(len(both), -1, both.shape[-1])
+        level = flat.mean(axis=1, dtype=np.float64), flat.std(axis=1, dtype=np.float64)
+        both = np.concatenate([small.reshape(len(small), -1), *level], axis=1)
+    return {"linear": _beside(standardised(both), classes), "trees": _beside(both, classes)}
+
+
+def _beside(features: FloatArray, classes: FloatArray | None) -> FloatArray:
+    return features if classes is None else np.concatenate([features, classes], axis=1)
+
+
+def _one_hot(labels: IntArray) -> FloatArray:
+    """A column for each of the most frequent classes."""
+    frequent = np.argsort(-np.bincount(labels), kind="stable")[:CLASS_COLUMNS]
+    return (labels[:, None] == frequent).astype(np.float64)
+
+
+def _words(texts: list[str]) -> Any:
+    """Hashed words, weighted by 1 + ln count and the inverse of how many texts have them, as unit rows."""
+    words, counts = word_hashes(texts)
+    shape = (len(texts), WORD_COLUMNS)
+    column = (words % np.uint64(WORD_COLUMNS)).astype(np.int64)
+    table = scipy.sparse.coo_matrix((np.ones(words.size), (np.repeat(np.arange(len(texts)), counts), column)), shape)
+    table = table.tocsr()
+    table.data = 1 + np.log(table.data)
+    having = np.bincount(table.indices, minlength=WORD_COLUMNS)
+    table.data *= np.log((1 + len(texts)) / (1 + having))[table.indices] + 1
+    length = np.sqrt(np.asarray(table.multiply(table).sum(axis=1)).ravel())
+    return scipy.sparse.diags(1 / np.where(length > 0, length, 1.0)) @ table
+
+
+def _form(texts: list[str]) -> FloatArray:
+    """What a text looks like: its length and the shares of spaces, capitals, digits and other marks."""
+    rows = []
+    for text in texts:
+        size = max(len(text), 1)
+        letters = sum(map(str.isalpha, text))
+        digits, spaces = sum(map(str.isdigit, text)), sum(map(str.isspace, text))
+        shares = (letters, sum(map(str.isupper, text)), digits, spaces, len(text) - letters - digits - spaces)
+        rows.append([math.log1p(len(text)), math.log1p(text.count("\n")), *(share / size for share in shares)])
+    return np.array(rows, np.float64)

@@ -1,0 +1,235 @@
+"""Records of any kind, read once for the checks that come before any number: tables, images, texts, labels."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dosimeter import _validate as check
+from dosimeter._validate import FloatArray, InputError, IntArray
+
+UintArray = npt.NDArray[np.uint64]
+KINDS = ("auto", "tabular", "image", "text")
+CHANNELS = (1, 3, 4)
+CONTINUOUS = 20  # more distinct fractional labels than this are a regression target
+TEXT_CHARACTERS = 50_000  # of each text, for words and shingles; exact copies are compared in full
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Members and non-members in one form: (n, d) floats, (n, h, w, c) images, or lists of texts.
+
+    `labels` are class codes over the union of both sides; a continuous target is cut at its pooled deciles.
+    """
+
+    kind: str
+    members: Any
+    nonmembers: Any
+    labels: tuple[IntArray, IntArray] | None
+    missing: int
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        return len(self.members), len(self.nonmembers)
+
+
+def read_records(members: Any, nonmembers: Any, labels: Any = None, kind: str = "auto") -> Records:
+    """Check and convert both sides alike; an (X, y) tuple brings its own labels."""
+    check.choice("kind", kind, KINDS)
+    (first, own), (second, other) = (
+        _features_and_labels("members", members),
+        _features_and_labels("nonmembers", nonmembers),
+    )
+    if (own is None) != (other is None):
+        side = "members" if other is None else "nonmembers"
+        raise InputError(f"only {side} is an (X, y) pair; give labels for both sides or for neither.")
+    if own is not None and labels is not None:
+        raise InputError("labels is given, and members is an (X, y) pair too; give the labels once.")
+    if labels is not None:
+        if not isinstance(labels, (tuple, list)) or len(labels) != 2:
+            raise InputError(f"labels must be a pair (of members, of nonmembers), got {check.show(labels)}.")
+        own, other = labels
+    texts = _texts("members", first, kind), _texts("nonmembers", second, kind)
+    if texts[0] is not None and texts[1] is not None:
+        found, pair, missing = "text", (texts[0], texts[1]), 0
+    elif texts[0] is None and texts[1] is None:
+        found, pair, missing = _arrays(first, second, kind)
+    else:
+        raise InputError("one of members and nonmembers holds texts, the other numbers; pass the same kind of records.")
+    for name, records in zip(("members", "nonmembers"), pair, strict=True):
+        if len(records) == 0:
+            raise InputError(f"{name} holds no record; pass at least one.")
+    coded = None if own is None else _codes(own, other, len(pair[0]), len(pair[1]))
+    return Records(found, pair[0], pair[1], coded, missing)
+
+
+def _features_and_labels(name: str, value: Any) -> tuple[Any, Any]:
+    if not isinstance(value, tuple):
+        return value, None
+    if len(value) != 2:
+        raise InputError(f"{name} as a tuple must be (X, y), got {len(value)} parts; pass an array, a list or (X, y).")
+    return value
+
+
+def _texts(name: str, value: Any, kind: str) -> list[str] | None:
+    """The list of texts, or None when the records are not texts."""
+    flat = isinstance(value, list) or getattr(value, "ndim", 0) == 1
+    if isinstance(value, str) or (kind == "text" and not flat):
+        raise InputError(
+            f"{name} must be a list of texts, got {type(value).__name__}; pass one string for each record."
+        )
+    if kind not in ("auto", "text") or not flat or len(value) == 0:
+        return [] if kind == "text" else None
+    items = list(value)
+    if kind == "auto" and not isinstance(items[0], str):
+        return None
+    bad = next((i for i, item in enumerate(items) if not isinstance(item, str)), None)
+    if bad is not None:
+        raise InputError(f"{name}[{bad}] is {check.show(items[bad])}, not a text; pass one string for each record.")
+    return items
+
+
+def _arrays(first: Any, second: Any, kind: str) -> tuple[str, tuple[Any, Any], int]:
+    arrays = []
+    for name, value in (("members", first), ("nonmembers", second)):
+        try:
+            array = np.asarray(value)
+        except (ValueError, TypeError, RuntimeError):
+            raise InputError(
+                f"{name} must be an array of records; its rows have mixed lengths or no array form."
+            ) from None
+        if array.ndim == 0 or array.dtype.kind in "cV":
+            raise InputError(
+                f"{name} must be an array of records, got {check.show(value)}; pass one row for each record."
+            )
+        arrays.append(array[:, None] if array.ndim == 1 else array)
+    a, b = arrays
+    if a.shape[1:] != b.shape[1:]:
+        raise InputError(
+            f"members has records of shape {a.shape[1:]}, nonmembers of shape {b.shape[1:]}; they must be alike."
+        )
+    if 0 in a.shape[1:]:
+        raise InputError(f"members has records of shape {a.shape[1:]}, which hold nothing; pass at least one feature.")
+    found = kind if kind != "auto" else "tabular" if a.ndim == 2 else "image"
+    if found == "image":
+        pair = _images("members", a), _images("nonmembers", b)
+    else:
+        flat = a.reshape(len(a), -1), b.reshape(len(b), -1)
+        numeric = all(x.dtype.kind in "biuf" for x in flat)
+        pair = (flat[0].astype(np.float64), flat[1].astype(np.float64)) if numeric else _encoded(*flat)
+    missing = 0
+    for name, side in zip(("members", "nonmembers"), pair, strict=True):
+        if side.dtype.kind == "f":
+            missing += _count_missing(name, side)
+    return found, pair, missing
+
+
+def _images(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """(n, h, w, c), whether the channels came last, first or not at all."""
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{name} must hold pixel values, got type {array.dtype}; convert the images to numbers.")
+    if array.ndim == 3:
+        return array[..., None]
+    if array.ndim != 4:
+        raise InputError(f"{name} must have shape (n, h, w) or (n, h, w, c) as images, got {array.shape}.")
+    return np.moveaxis(array, 1, -1) if array.shape[1] in CHANNELS and array.shape[3] not in CHANNELS else array
+
+
+def _count_missing(name: str, side: npt.NDArray[Any]) -> int:
+    infinite = np.isinf(side)
+    if infinite.any():
+        index = ", ".join(str(int(i[0])) for i in np.nonzero(infinite))
+        raise InputError(
+            f"{name}[{index}] is infinite, and {int(infinite.sum())} of {side.size} values are; "
+            "repair these records, or write NaN for a missing value."
+        )
+    return int(np.isnan(side).sum())
+
+
+def _encoded(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+    """Columns that are no numbers as the ordinal of their category in the sorted union of both sides."""
+    both = np.concatenate([a.astype(object), b.astype(object)])
+    coded = np.empty(both.shape)
+    for j in range(both.shape[1]):
+        column = both[:, j]
+        try:
+            coded[:, j] = column.astype(np.float64)
+        except (ValueError, TypeError):
+            absent = np.array([v is None or v != v for v in column])
+            names = np.array([str(v) for v in column])
+            coded[:, j] = np.where(absent, np.nan, np.unique(names, return_inverse=True)[1])
+    return coded[: len(a)], coded[len(a) :]
+
+
+def _codes(own: Any, other: Any, members: int, nonmembers: int) -> tuple[IntArray, IntArray]:
+    sides = []
+    for name, values, size in (("members", own, members), ("nonmembers", other, nonmembers)):
+        try:
+            array = np.asarray(values)
+        except (ValueError, TypeError, RuntimeError):
+            raise InputError(f"the labels of {name} have mixed lengths; pass one label for each record.") from None
+        if array.ndim == 2 and array.shape[1] == 1:
+            array = array[:, 0]
+        if array.shape != (size,):
+            raise InputError(
+                f"the labels of {name} have shape {array.shape}, but there are {size} records; pass one label for each."
+            )
+        sides.append(array)
+    if all(side.dtype.kind in "biuf" for side in sides):
+        both = np.concatenate(sides).astype(np.float64)
+        distinct = np.unique(both)
+        finite = distinct[np.isfinite(distinct)]
+        if finite.size > CONTINUOUS and (finite != np.floor(finite)).any():
+            inner = np.quantile(both[np.isfinite(both)], np.arange(1, 10) / 10)
+            both = np.where(np.isfinite(both), np.searchsorted(inner, both), both)
+    else:
+        both = np.array([str(v) for side in sides for v in side.tolist()])
+    codes = np.unique(both, return_inverse=True)[1].astype(np.int64)
+    return codes[:members], codes[members:]
+
+
+def mix(words: UintArray) -> UintArray:
+    """A bijection of 64-bit words in which every input bit moves about half of the output bits."""
+    out = words ^ (words >> np.uint64(30))
+    out *= np.uint64(0xBF58476D1CE4E5B9)
+    out ^= out >> np.uint64(27)
+    out *= np.uint64(0x94D049BB133111EB)
+    out ^= out >> np.uint64(31)
+    return out
+
+
+def digest(text: str) -> int:
+    """64 bits of a text, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+_WORD = re.compile(r"\w+")
+
+
+def word_hashes(texts: list[str]) -> tuple[UintArray, IntArray]:
+    """The hashes of all lower-case words in order, and how many words each text has."""
+    vocabulary: dict[str, int] = {}
+    ids: list[int] = []
+    counts = np.zeros(len(texts), np.int64)
+    for row, text in enumerate(texts):
+        words = _WORD.findall(text[:TEXT_CHARACTERS].lower())
+        counts[row] = len(words)
+        ids += [vocabulary.setdefault(word, len(vocabulary)) for word in words]
+    hashes = np.array([digest(word) for word in vocabulary], np.uint64)
+    return (hashes[np.array(ids, np.int64)] if ids else np.zeros(0, np.uint64)), counts
+
+
+def thumbnails(images: npt.NDArray[Any], side: int = 8) -> FloatArray:
+    """Images averaged over blocks to at most side x side for each channel, as (n, h', w', c)."""
+    out: Any = images
+    for axis in (1, 2):
+        size = out.shape[axis]
+        edges = np.linspace(0, size, min(side, size) + 1).astype(np.int64)
+        out = np.add.reduceat(out, edges[:-1], axis=axis, dtype=np.float64)
+        out /= np.diff(edges).reshape([-1 if k == axis else 1 for k in range(4)])
+    return np.asarray(out, np.float64)
