@@ -15,7 +15,8 @@ HEAD = """# Coverage: does the 95 % bound hold?
 
 Made by `make coverage-table` ({trials} trials of {records} records of each kind, seed {seed}). Each cell is the share
 of trials in which the bound was above the true ε, with its binomial standard error, and the mean bound in brackets.
-Nominal is 5 %. Rows in **bold** are labelled as valid bounds and must not exceed it; the others are shown so that one can see why they are not.
+Nominal is 5 %. Rows in **bold** are labelled as valid bounds and must not exceed it; the others are shown so that one
+can see why they are not.
 A mechanism with δ > 0 is judged at its own δ; estimators that need δ > 0 are run at 1e-5 where it is 0.
 """
 

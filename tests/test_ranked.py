@@ -116,6 +116,17 @@ def test_robust_where_only_one_side_leaks() -> None:
     assert np.mean(bounds) > 1.2
 
 
+def test_robust_where_only_the_other_side_leaks() -> None:
+    """An over-fitted classifier: no member has a high loss, and 4 % of the non-members do."""
+    bounds = []
+    for s in range(30):
+        rng = np.random.default_rng(s)
+        members, nonmembers = rng.normal(0, 1, 1000), rng.normal(0, 1, 1000)
+        nonmembers[:40] -= 6
+        bounds.append(lower_bound(Scores(members, nonmembers), seed=s).low)
+    assert np.mean(bounds) > 1.4
+
+
 def test_large_delta_budget_does_not_collapse() -> None:
     """m·δ = 10, where a term m·δ in the level would leave nothing to prove with."""
     bits = fair_coins(1_000_000, 1)

@@ -105,6 +105,7 @@ SCORE_ESTIMATORS: dict[str, Estimator] = {
     "lower_bound": lambda e, d, s: lower_bound(e, delta=d, seed=s),
     "ranked, two-sided": lambda e, d, s: ranked(e, delta=d, order="two-sided", seed=s),
     "ranked, in": lambda e, d, s: ranked(e, delta=d, order="in", seed=s),
+    "ranked, out": lambda e, d, s: ranked(e, delta=d, order="out", seed=s),
     "clopper-pearson, uniform": lambda e, d, s: clopper_pearson(e, delta=d),
     "clopper-pearson, split": lambda e, d, s: clopper_pearson(e, delta=d, threshold="split", seed=s),
     "clopper-pearson, fixed": lambda e, d, s: clopper_pearson(e, delta=d, threshold=0.5),

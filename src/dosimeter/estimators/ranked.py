@@ -6,13 +6,13 @@ guesses lies below a Bernoulli(q) walk, whatever the scores are. ε is rejected 
 walk passes with probability ≤ α (`walk.py`).
 
 With δ > 0 a guess may beat q. Couple each guess with one of success ≤ q: the expected number J of guesses that are
-right only through δ is at most m·δ/(1+e^ε), half of that if only "in" guesses are made. So the path less an allowance j
+right only through δ is at most m·δ/(1+e^ε), half of that if all guesses are of one kind. So the path less an allowance j
 lies below the walk except with probability P[J > j], and the level pays for that. In one run J may be anything with
 this mean (Markov: mean/(j+1)); records of two independent samples make it binomial. j is fixed by m, δ, α and ε alone.
 
 Orders, all by rank alone, so that an increasing transform of the scores changes nothing:
-`in` guesses "member" from the highest score downwards; `two-sided` takes highest ("member") and lowest
-("non-member") scores in turn; `mixed` runs both, on 70 % and 30 % of the level, and keeps the better one.
+`in` guesses "member" from the highest score downwards, `out` "non-member" from the lowest upwards; `two-sided` does both in
+turn; `mixed` runs all three, on half and twice a quarter of the level, and keeps the best one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,13 @@ from dosimeter.estimate import Estimate, Validity, number, percent
 from dosimeter.estimators import walk
 from dosimeter.evidence import OneRun, Scores
 
-ORDERS = ("mixed", "two-sided", "in")
-_SHARES = {"mixed": {"two-sided": 0.7, "in": 0.3}, "two-sided": {"two-sided": 1.0}, "in": {"in": 1.0}}
+ORDERS = ("mixed", "two-sided", "in", "out")
+_SHARES = {
+    "mixed": {"two-sided": 0.5, "in": 0.25, "out": 0.25},
+    "two-sided": {"two-sided": 1.0},
+    "in": {"in": 1.0},
+    "out": {"out": 1.0},
+}
 _POOL_RISK = 0.05  # largest share of draws of fair coins that two finite pools may fail to serve
 _DELTA_SHARE = 0.5  # the allowance is the least one whose failure costs no more than this share of the level
 
@@ -165,7 +170,7 @@ def _thin(ordered: FloatArray, keep: int, rng: np.random.Generator) -> FloatArra
 def _walks(game: Game, delta: float, alpha: float, order: str, rng: np.random.Generator) -> list[Walk]:
     points = walk.checkpoints(game.records)
     names = list(_SHARES[order])
-    tops = [points if name == "in" else (points + 1) // 2 for name in names]
+    tops = [_tops(name, points) for name in names]
     cuts = np.concatenate([cut for top in tops for cut in (top, game.records - (points - top))])
     found = _members_among_top(game, cuts, rng).reshape(len(names), 2, points.size)
     return [
@@ -179,9 +184,14 @@ def _walks(game: Game, delta: float, alpha: float, order: str, rng: np.random.Ge
     ]
 
 
+def _tops(order: str, points: IntArray) -> IntArray:
+    """How many of the first r guesses are "in" guesses."""
+    return {"in": points, "out": np.zeros_like(points), "two-sided": (points + 1) // 2}[order]
+
+
 def _delta_factor(order: str) -> float:
-    """The coupling costs half where only "in" guesses are made."""
-    return 0.5 if order == "in" else 1.0
+    """The coupling costs half where guesses of one kind only are made."""
+    return 1.0 if order == "two-sided" else 0.5
 
 
 class _Level(NamedTuple):
