@@ -132,7 +132,7 @@ def reference(counts: tuple[int, int, int, int], epsilon: float, delta: float) -
 
 
 def write_golden() -> None:
-    """One evaluation near each quantile gives F, dF/dε and, by a Newton step in 30 digits, the quantile."""
+    """One evaluation near each quantile gives F, dF/dε and, by a Newton step, the quantile (0 if F(0) ≥ p)."""
     source = "mpmath tanh-sinh quadrature of the region's definition in 30 digits: python tests/test_bayesian.py"
     entries = []
     with mp.workdps(30):
@@ -148,7 +148,7 @@ def write_golden() -> None:
                         "cdf": float(cdf),
                         "density": float(density),
                         "probability": p,
-                        "value": float(near - (cdf - p) / density),
+                        "value": max(0.0, float(near - (cdf - p) / density)),
                         "tolerance": 1e-9,
                         "source": source,
                     }

@@ -18,7 +18,7 @@ from dosimeter.estimators.thresholds import NAIVE_WARNING, Choice, Threshold, ch
 from dosimeter.evidence import Counts, Scores
 
 _BLOCKS = 128  # blocks of thresholds that are bounded at first when the best one is sought, or up to _SPLIT as many
-_SPLIT = 8  # parts into which a block that may hold a better threshold is divided
+_SPLIT = 4  # parts into which a block that may hold a better threshold is divided
 _CHUNK = 1 << 16  # thresholds ranked at once: bounds the memory
 
 
@@ -198,7 +198,7 @@ def _estimate(counts: Counts, delta: float, confidence: float, sides: str) -> Es
 
 def _estimate_chosen(choice: Choice, delta: float, confidence: float, sides: str) -> Estimate:
     result = _estimate(choice.counts, delta, confidence, sides)
-    says = _says(result.low, result.high, delta, confidence)
+    says = _says(result.low, result.high, delta, confidence, "would be" if choice.naive else "is")
     if choice.naive:
         claim = (
             f"If the threshold had been fixed in advance, {says}; but it was chosen on the data that bounds it, so "
@@ -219,6 +219,6 @@ def _estimate_chosen(choice: Choice, delta: float, confidence: float, sides: str
     )
 
 
-def _says(low: float, high: float, delta: float, confidence: float) -> str:
+def _says(low: float, high: float, delta: float, confidence: float, verb: str = "is") -> str:
     span = f"at least {number(low)}" if np.isinf(high) else f"between {number(low)} and {number(high)}"
-    return f"ε at δ = {delta:g} is {span} with posterior probability {percent(confidence)}"
+    return f"ε at δ = {delta:g} {verb} {span} with posterior probability {percent(confidence)}"

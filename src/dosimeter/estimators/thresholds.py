@@ -76,16 +76,14 @@ def choose(
 def threshold_at_fpr(scores: Scores, fpr: float) -> float:
     """The lowest threshold with at most fpr · n false positives, found from the non-members alone.
 
-    It is an order statistic of the non-members, so Clopper–Pearson limits at it stay valid: the members are
-    independent of it, and the FPR at the k-th highest non-member is Beta(k, n−k+1), below the limit for k of n.
+    It stands just above an order statistic of the non-members, so Clopper–Pearson limits at it stay valid: the members
+    are independent of it, and the FPR above the (k+1)-th highest of n is Beta(k+1, n−k), whose quantile is the limit.
     """
     ordered = scores.sorted_nonmembers
     allowed = int(np.floor(fpr * ordered.size * (1 + 1e-12)))
     if allowed >= ordered.size:
         return float(ordered[0])
-    first_refused = ordered[ordered.size - 1 - allowed]
-    above = int(np.searchsorted(ordered, first_refused, "right"))
-    return float(ordered[above]) if above < ordered.size else math.nextafter(first_refused, math.inf)
+    return math.nextafter(float(ordered[ordered.size - 1 - allowed]), math.inf)
 
 
 def counts_over_curve(scores: Scores) -> tuple[Any, Any, Any, Any]:
