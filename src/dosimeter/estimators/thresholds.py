@@ -67,8 +67,9 @@ def choose(
         return Choice(scores.counts_at(value), value, "chosen on the data that bounds it", True)
     if wanted == "fpr":
         assert fpr is not None
-        value = threshold_at_fpr(scores, fpr)
-        return Choice(scores.counts_at(value), value, f"fixed at FPR {fpr:g} by the non-members", False)
+        rate = float(fpr)
+        value = threshold_at_fpr(scores, rate)
+        return Choice(scores.counts_at(value), value, f"fixed at FPR {rate:g} by the non-members", False)
     value = float(wanted)
     return Choice(scores.counts_at(value), value, "fixed in advance", False)
 

@@ -1,0 +1,295 @@
+"""The least noise for a target: ε, a tolerable belief, a tolerable advantage, a tolerable TPR at an FPR.
+
+A search starts from a cheap answer (a closed form or the central limit) and follows the accountant's own function, so
+that the noise it returns, put back into that accountant, never exceeds the target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from scipy import special
+
+from dosimeter import _validate as check
+from dosimeter._validate import InputError
+from dosimeter.accounting.mechanism import NOISE_RANGE, Kind, Mechanism
+from dosimeter.accounting.pld import COARSEST, grid_for, pld
+from dosimeter.accounting.profile import (
+    REFERENCE_DELTA,
+    Profile,
+    advantage_from_profile,
+    privacy_profile,
+    tpr_from_profile,
+)
+from dosimeter.accounting.rdp import rdp
+from dosimeter.accounting.table import ACCOUNTANTS, applicable, dp_sgd
+from dosimeter.region import mu_from_epsilon
+
+_COARSER = 8.0
+_CLOSE = 2e-6  # relative distance below the target at which the search ends
+
+
+def noise_for_epsilon(
+    epsilon: float,
+    *,
+    delta: float,
+    sample_rate: float = 1.0,
+    steps: int = 1,
+    sampling: str = "poisson",
+    neighbours: str | None = None,
+    method: str | None = None,
+    orders: Any = None,
+) -> float:
+    """The smallest noise multiplier whose ε, by the accountant `method`, is at most `epsilon`.
+
+    The default method is "pld", or "rdp" for sampling without replacement; `orders` is for "rdp" and "rdp-classic".
+    """
+    epsilon = check.within("epsilon", epsilon, 0.0, math.inf, "pass the ε to stay below, e.g. 8", include="()")
+    delta = check.delta(delta, zero=False, why_not_zero="no amount of Gaussian noise gives a finite ε at δ = 0")
+    make = _maker(sample_rate, steps, sampling, neighbours)
+    possible = [name for name in applicable(make(1.0)) if name in ACCOUNTANTS]
+    method = check.choice("method", method or ("pld" if "pld" in possible else "rdp"), possible)
+    if orders is not None:
+        conversion = {"rdp": "improved", "rdp-classic": "classic"}.get(method)
+        if conversion is None:
+            raise InputError(f'orders are for the methods "rdp" and "rdp-classic", not {method!r}; leave them out.')
+        return _least_noise(
+            lambda z: rdp(make(z), delta=delta, conversion=conversion, orders=orders).epsilon,
+            epsilon,
+            _guess(make, float(mu_from_epsilon(epsilon, delta))),
+            "epsilon",
+        )[0]
+    mu = float(mu_from_epsilon(epsilon, delta))
+    if method in ("pld", "gaussian") and _full_batch(make):
+        return _closed_form(make, mu, lambda z: ACCOUNTANTS[method](make(z), delta).epsilon, epsilon)
+    guess = _guess(make, mu)
+    _refuse_what_needs_no_noise(make, "epsilon", delta, "δ", 0.0)
+    if method != "pld":
+        return _least_noise(lambda z: ACCOUNTANTS[method](make(z), delta).epsilon, epsilon, guess, "epsilon")[0]
+
+    def coarse(noise: float) -> float:
+        run = make(noise)
+        return pld(run, delta=delta, grid=min(_COARSER * grid_for(run, delta), COARSEST)).epsilon
+
+    return _two_grids(coarse, lambda z: pld(make(z), delta=delta).epsilon, epsilon, guess, "epsilon")
+
+
+def noise_for_belief(
+    belief: float,
+    *,
+    delta: float,
+    prior: float = 0.5,
+    sample_rate: float = 1.0,
+    steps: int = 1,
+    sampling: str = "poisson",
+    neighbours: str | None = None,
+    method: str | None = None,
+    orders: Any = None,
+) -> float:
+    """The smallest noise multiplier under which nobody's presence is believed with more than `belief`.
+
+    The belief is that of an adversary who starts at `prior` and knows everything else: ε = logit(belief) −
+    logit(prior). With δ > 0 the guarantee, and so this belief, may fail with probability δ.
+    """
+    prior = check.within("prior", prior, 0.0, 1.0, "pass the belief before the model was seen, e.g. 0.5", include="()")
+    remedy = f"pass a belief above the prior {prior:g}, which even infinite noise leaves, and below 1"
+    belief = check.within("belief", belief, prior, 1.0, remedy, include="()")
+    epsilon = math.log(belief / (1 - belief)) - math.log(prior / (1 - prior))
+    return noise_for_epsilon(
+        epsilon,
+        delta=delta,
+        sample_rate=sample_rate,
+        steps=steps,
+        sampling=sampling,
+        neighbours=neighbours,
+        method=method,
+        orders=orders,
+    )
+
+
+def noise_for_advantage(
+    advantage: float,
+    *,
+    sample_rate: float = 1.0,
+    steps: int = 1,
+    sampling: str = "poisson",
+    neighbours: str | None = None,
+) -> float:
+    """The smallest noise multiplier under which no membership test has TPR − FPR above `advantage`.
+
+    No δ is involved: the advantage is δ(0) of the whole privacy curve.
+    """
+    remedy = "pass the tolerable TPR − FPR, e.g. 0.1; 0 needs infinite noise and 1 needs none"
+    advantage = check.within("advantage", advantage, 0.0, 1.0, remedy, include="()")
+    make = _maker(sample_rate, steps, sampling, neighbours)
+    mu = 2 * float(special.ndtri((1 + advantage) / 2))
+
+    def value(noise: float) -> float:
+        return advantage_from_profile(privacy_profile(make(noise)))
+
+    def coarse(noise: float) -> float:
+        return advantage_from_profile(_coarse_profile(make(noise)))
+
+    if _full_batch(make):
+        return _closed_form(make, mu, value, advantage)
+    _refuse_what_needs_no_noise(make, "advantage", advantage, "the advantage", 0.0)
+    return _two_grids(coarse, value, advantage, _guess(make, mu), "advantage")
+
+
+def noise_for_tpr(
+    tpr: float,
+    *,
+    fpr: float,
+    sample_rate: float = 1.0,
+    steps: int = 1,
+    sampling: str = "poisson",
+    neighbours: str | None = None,
+) -> float:
+    """The smallest noise multiplier under which no membership test has a TPR above `tpr` at the FPR `fpr`."""
+    fpr = check.within("fpr", fpr, 0.0, 1.0, "pass the false-positive rate, e.g. 0.01", include="()")
+    remedy = f"pass a TPR above the FPR {fpr:g}, which even infinite noise leaves, and below 1"
+    tpr = check.within("tpr", tpr, fpr, 1.0, remedy, include="()")
+    make = _maker(sample_rate, steps, sampling, neighbours)
+    mu = float(special.ndtri(tpr) - special.ndtri(fpr))
+
+    def value(noise: float) -> float:
+        return tpr_from_profile(privacy_profile(make(noise)), fpr)
+
+    def coarse(noise: float) -> float:
+        return tpr_from_profile(_coarse_profile(make(noise)), fpr)
+
+    if _full_batch(make):
+        return _closed_form(make, mu, lambda noise: float(special.ndtr(special.ndtri(fpr) + _mu(make, noise))), tpr)
+    _refuse_what_needs_no_noise(make, "tpr", tpr, "the TPR", fpr)
+    return _two_grids(coarse, value, tpr, _guess(make, mu), "tpr", floor=fpr)
+
+
+# --- the search -------------------------------------------------------------------------------------------
+
+Maker = Callable[[float], Mechanism]
+
+
+def _maker(sample_rate: float, steps: int, sampling: str, neighbours: str | None) -> Maker:
+    dp_sgd(1.0, sample_rate, steps, sampling, neighbours)  # refuses bad settings before any work
+    return lambda noise: dp_sgd(noise, sample_rate, steps, sampling, neighbours)
+
+
+def _full_batch(make: Maker) -> bool:
+    return all(phase.kind is Kind.GAUSSIAN for phase in make(1.0).phases)
+
+
+def _mu(make: Maker, noise: float) -> float:
+    return math.sqrt(math.fsum(phase.steps / phase.noise**2 for phase in make(noise).phases))
+
+
+def _refuse_what_needs_no_noise(make: Maker, name: str, limit: float, what: str, fpr: float) -> None:
+    """Poisson batches hide a record that is in none of them, whatever the noise."""
+    (phase,) = make(1.0).phases
+    if phase.kind not in (Kind.POISSON, Kind.POISSON_REPLACE):
+        return
+    seen = -math.expm1(phase.steps * math.log1p(-phase.rate))
+    reachable = seen + (1 - seen) * fpr
+    if limit >= reachable:
+        raise InputError(
+            f"{name} is too loose: a record is in some batch with probability {seen:.4g} only, so that {what} stays "
+            f"below {reachable:.4g} without any noise; choose a stricter target."
+        )
+
+
+def _closed_form(make: Maker, mu: float, value: Callable[[float], float], target: float) -> float:
+    """noise = √steps·sensitivity/μ, moved up by rounding errors until the target holds."""
+    noise = min(max(_mu(make, 1.0) / mu, NOISE_RANGE[0]), NOISE_RANGE[1])
+    nudge = 1e-15
+    while value(noise) > target:
+        if noise >= NOISE_RANGE[1]:
+            raise InputError(f"the target {target:g} is too strict: a noise multiplier of {noise:g} does not reach it.")
+        noise, nudge = min(noise * (1 + nudge), NOISE_RANGE[1]), nudge * 2
+    return noise
+
+
+def _guess(make: Maker, mu: float) -> float:
+    """The noise at which the central limit of sampled steps has this μ."""
+    mu = max(mu, 1e-9)
+    total = 0.0
+    for phase in make(1.0).phases:
+        sensitivity = 1 / phase.noise
+        spread = mu**2 / (phase.steps * phase.rate**2)
+        total = max(total, sensitivity / math.sqrt(math.log1p(spread)))
+    return min(max(total, 10 * NOISE_RANGE[0]), NOISE_RANGE[1] / 10)
+
+
+def _coarse_profile(value: Mechanism) -> Profile:
+    if any(phase.kind is Kind.WITHOUT_REPLACEMENT for phase in value.phases):
+        return privacy_profile(value)
+    return privacy_profile(value, grid=_COARSER * grid_for(value, REFERENCE_DELTA))
+
+
+def _two_grids(
+    coarse: Callable[[float], float],
+    fine: Callable[[float], float],
+    target: float,
+    guess: float,
+    name: str,
+    *,
+    floor: float = 0.0,
+) -> float:
+    """Most of the search on a coarse grid; its answer and slope then leave two or three steps for the fine one."""
+    near, slope = _least_noise(coarse, target, guess, name, floor=floor, close=1e-5)
+    return _least_noise(fine, target, near, name, floor=floor, slope=slope)[0]
+
+
+def _least_noise(
+    value: Callable[[float], float],
+    target: float,
+    guess: float,
+    name: str,
+    *,
+    floor: float = 0.0,
+    close: float = _CLOSE,
+    slope: float = -1.0,
+) -> tuple[float, float]:
+    """The least noise with value(noise) ≤ target, for a value that falls towards `floor`, and the slope there.
+
+    Secant steps on ln(value − floor) against ln noise, aimed a little below the target and kept inside the bracket.
+    """
+    goal = math.log(target - floor)
+    aim = goal - close / 2
+    ends = (math.log(NOISE_RANGE[0]), math.log(NOISE_RANGE[1]))
+
+    def height(log_noise: float) -> float:
+        above = value(math.exp(log_noise)) - floor
+        return math.log(above) if above > 0 else -math.inf
+
+    low, high = -math.inf, math.inf  # too little noise, enough noise
+    last: tuple[float, float] | None = None
+    point = math.log(guess)
+    for trial in range(200):
+        here = height(point)
+        if goal - close <= here <= goal or (here <= goal and point - low < 1e-12):
+            return math.exp(point), slope
+        if here > goal:
+            low = max(low, point)
+        else:
+            high = min(high, point)
+        if last is not None and all(map(math.isfinite, (here, last[1]))) and (here - last[1]) * (point - last[0]) < 0:
+            slope = (here - last[1]) / (point - last[0])
+        step = (aim - here) / slope if math.isfinite(here) else math.copysign(1.0, here)
+        last = (point, here)
+        proposal = point + min(max(step, -2.0), 2.0)
+        if not math.isfinite(high - low):
+            if here > goal and point >= ends[1]:
+                raise InputError(f"{name} is too strict: a noise multiplier of {NOISE_RANGE[1]:g} does not reach it.")
+            if here <= goal and point <= ends[0]:
+                raise InputError(f"{name} is too loose: a noise multiplier of {NOISE_RANGE[0]:g} stays below it.")
+            at_least = 1e-3 * 2.0 ** min(trial, 10)  # a first step that fell short is not repeated
+            away = max(abs(proposal - point), at_least)
+            point = min(max(point + math.copysign(away, here - goal), ends[0]), ends[1])
+        elif low < proposal < high and trial % 6 != 5:
+            point = proposal
+        else:
+            point = (low + high) / 2
+        if high - low < 1e-12:
+            break
+    return math.exp(high), slope

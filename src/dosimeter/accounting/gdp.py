@@ -1,0 +1,32 @@
+"""The central-limit value of Gaussian DP for Poisson batches: a well-known approximation, not a bound."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dosimeter import _validate as check
+from dosimeter.accounting.guarantee import Guarantee, guarantee
+from dosimeter.accounting.mechanism import Kind, Mechanism, Phase, mechanism, only
+from dosimeter.region import epsilon_from_mu
+
+
+def clt_mu(phases: tuple[Phase, ...]) -> float:
+    """μ = √Σ steps·q²(e^{1/z²} − 1) (Bu, Dong, Long, Su 2020); full-batch phases add their exact steps/z²."""
+    total = 0.0
+    with np.errstate(over="ignore"):
+        for phase in phases:
+            curvature = float(np.expm1(1 / phase.noise**2))
+            total += phase.steps * (phase.rate**2 * curvature if phase.rate < 1 else 1 / phase.noise**2)
+    return math.sqrt(total)
+
+
+def gdp_clt(value: Mechanism, *, delta: float, method: str = "gdp-clt") -> Guarantee:
+    """ε of the Gaussian mechanism that many sampled steps tend to; it may lie on either side of the truth."""
+    value = mechanism(value)
+    delta = check.delta(delta, zero=False, why_not_zero="the Gaussian mechanism has no finite ε at δ = 0")
+    mu = clt_mu(only(value, (Kind.GAUSSIAN, Kind.POISSON), method))
+    epsilon = float(epsilon_from_mu(mu, delta)) if mu < 1e6 else math.inf
+    warnings = ("a central-limit approximation: below the true ε for some runs, far above it for others",)
+    return guarantee(value, epsilon, delta, method, is_bound=False, details={"mu": mu}, warnings=warnings)

@@ -1,0 +1,95 @@
+"""An ε from an accountant and whether it is a proven bound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from dosimeter.accounting.mechanism import Mechanism
+from dosimeter.estimate import number, plain
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """(ε, δ) of a mechanism by one accountant.
+
+    `is_bound` is False for an approximation or a formula outside the range it is proven for. `epsilon` is `inf`
+    where the accountant can promise nothing.
+    """
+
+    epsilon: float
+    delta: float
+    method: str
+    neighbours: str
+    sampling: str
+    is_bound: bool
+    details: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "delta"):
+            value = float(getattr(self, name))
+            if math.isnan(value):
+                raise ArithmeticError(f"{self.method}: {name} came out as NaN; please report this as a bug")
+            object.__setattr__(self, name, value + 0.0)
+        object.__setattr__(self, "neighbours", str(self.neighbours))
+        object.__setattr__(self, "sampling", str(self.sampling))
+        object.__setattr__(self, "is_bound", bool(self.is_bound))
+        object.__setattr__(self, "warnings", tuple(self.warnings))
+        object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
+
+    def __str__(self) -> str:
+        where = (
+            f"at δ = {self.delta:g} for {self.neighbours} neighbours and {_SAMPLING.get(self.sampling, self.sampling)}"
+        )
+        if self.is_bound:
+            return f"The accountant {self.method} proves ε ≤ {number(self.epsilon)} {where}."
+        return f"The formula {self.method} gives ε ≈ {number(self.epsilon)} {where}; that is not a proven bound."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON values; an infinite ε is None."""
+        return {
+            "epsilon": plain(self.epsilon),
+            "delta": self.delta,
+            "method": self.method,
+            "neighbours": self.neighbours,
+            "sampling": self.sampling,
+            "is_bound": self.is_bound,
+            "claim": str(self),
+            "warnings": list(self.warnings),
+            "details": plain(self.details),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Guarantee:
+        """Read back what `to_dict` wrote."""
+        fields = {key: value for key, value in values.items() if key != "claim"}
+        fields["epsilon"] = math.inf if fields["epsilon"] is None else fields["epsilon"]
+        return cls(**fields)
+
+
+_SAMPLING = {
+    "full batch": "full batches",
+    "poisson": "Poisson batches",
+    "without-replacement": "batches without replacement",
+    "shuffled": "shuffled batches",
+}
+
+
+def guarantee(
+    value: Mechanism,
+    epsilon: float,
+    delta: float,
+    method: str,
+    *,
+    is_bound: bool = True,
+    details: Mapping[str, Any] | None = None,
+    warnings: tuple[str, ...] = (),
+) -> Guarantee:
+    """A Guarantee that takes neighbours and sampling from the mechanism."""
+    return Guarantee(
+        epsilon, delta, method, str(value.neighbours), str(value.sampling), is_bound, details or {}, warnings
+    )

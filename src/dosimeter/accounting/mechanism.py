@@ -1,0 +1,236 @@
+"""What was run, as values: the mechanisms that the accountants read.
+
+`noise_multiplier` is the standard deviation of the noise divided by the clipping norm C of one record's
+contribution, as in Opacus and TensorFlow Privacy. How far two neighbouring data sets can pull the sum apart is
+then a matter of the neighbours: C when a record is added, removed or zeroed out, 2C when it is replaced.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from dosimeter import _validate as check
+from dosimeter._validate import InputError
+
+NOISE_RANGE = (1e-6, 1e9)  # below there is no noise to speak of, above no signal
+
+
+class Neighbours(StrEnum):
+    """Which data sets the guarantee compares."""
+
+    ADD_REMOVE = "add/remove"
+    REPLACE = "replace"
+    ZERO_OUT = "zero-out"
+
+    @property
+    def sensitivity(self) -> float:
+        """How far the sum of clipped contributions can move, in clipping norms."""
+        return 2.0 if self is Neighbours.REPLACE else 1.0
+
+
+class Sampling(StrEnum):
+    """How the batch of a step is drawn."""
+
+    FULL_BATCH = "full batch"
+    POISSON = "poisson"
+    WITHOUT_REPLACEMENT = "without-replacement"
+    SHUFFLED = "shuffled"
+
+
+class Kind(StrEnum):
+    """What an accountant has to bound in one phase."""
+
+    GAUSSIAN = "gaussian"
+    POISSON = "poisson"
+    POISSON_REPLACE = "poisson, replace"
+    WITHOUT_REPLACEMENT = "without replacement"
+
+
+class Phase(NamedTuple):
+    """Equal steps in the form that accountants read: `noise` is the noise over the sensitivity."""
+
+    kind: Kind
+    noise: float
+    rate: float
+    steps: int
+
+
+def _noise(value: Any) -> float:
+    remedy = "pass the noise's standard deviation divided by the clipping norm, e.g. 1.1"
+    return check.within("noise_multiplier", value, *NOISE_RANGE, remedy)
+
+
+def _steps(value: Any) -> int:
+    return check.whole("steps", value, 1, "pass the number of noisy steps, e.g. 5000", 10**12)
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """`steps` Gaussian mechanisms that each see every record: full-batch DP-SGD, or one noisy sum."""
+
+    noise_multiplier: float
+    steps: int = 1
+    neighbours: Neighbours = Neighbours.ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_multiplier", _noise(self.noise_multiplier))
+        object.__setattr__(self, "steps", _steps(self.steps))
+        object.__setattr__(
+            self, "neighbours", Neighbours(check.choice("neighbours", self.neighbours, list(Neighbours)))
+        )
+
+    @property
+    def mu(self) -> float:
+        """The one Gaussian mechanism that all steps amount to: μ = √steps · sensitivity / noise multiplier."""
+        return math.sqrt(self.steps) * self.neighbours.sensitivity / self.noise_multiplier
+
+    @property
+    def sampling(self) -> str:
+        return str(Sampling.FULL_BATCH)
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return (Phase(Kind.GAUSSIAN, self.noise_multiplier / self.neighbours.sensitivity, 1.0, self.steps),)
+
+
+_NATURAL = {
+    Sampling.POISSON: Neighbours.ADD_REMOVE,
+    Sampling.WITHOUT_REPLACEMENT: Neighbours.REPLACE,
+    Sampling.SHUFFLED: Neighbours.ZERO_OUT,
+}
+_IMPOSSIBLE = {
+    (Sampling.WITHOUT_REPLACEMENT, Neighbours.ADD_REMOVE): "batches of a fixed size drawn without replacement change "
+    'by a whole record when one is removed; use neighbours="replace"',
+    (Sampling.WITHOUT_REPLACEMENT, Neighbours.ZERO_OUT): "the amplification theorem for sampling without replacement "
+    'compares replaced records; use neighbours="replace"',
+    (Sampling.SHUFFLED, Neighbours.ADD_REMOVE): "removing a record from a shuffled pass shifts every later batch; use "
+    'neighbours="zero-out" or "replace"',
+}
+
+
+@dataclass(frozen=True)
+class DpSgd:
+    """Noisy steps on batches: each record is in a batch with probability `sample_rate` (batch size / records).
+
+    Neighbours default to what the sampling can be bounded for: add/remove for Poisson batches, replace for
+    batches without replacement, zero-out for shuffled passes over the data.
+    """
+
+    noise_multiplier: float
+    sample_rate: float
+    steps: int
+    sampling: Sampling = Sampling.POISSON
+    neighbours: Neighbours | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_multiplier", _noise(self.noise_multiplier))
+        remedy = "pass batch size / number of records, e.g. 0.02"
+        rate = check.within("sample_rate", self.sample_rate, 0.0, 1.0, remedy, include="(]")
+        object.__setattr__(self, "sample_rate", rate)
+        object.__setattr__(self, "steps", _steps(self.steps))
+        options = [str(kind) for kind in _NATURAL]
+        sampling = Sampling(check.choice("sampling", self.sampling, options))
+        object.__setattr__(self, "sampling", sampling)
+        given = _NATURAL[sampling] if self.neighbours is None else self.neighbours
+        neighbours = Neighbours(check.choice("neighbours", given, list(Neighbours)))
+        object.__setattr__(self, "neighbours", neighbours)
+        if rate < 1 and (sampling, neighbours) in _IMPOSSIBLE:
+            why = _IMPOSSIBLE[sampling, neighbours]
+            raise InputError(
+                f"neighbours={str(neighbours)!r} cannot be bounded with sampling={str(sampling)!r}: {why}."
+            )
+
+    @property
+    def visits(self) -> int:
+        """The most often one record is used when the data are shuffled and passed over, counting begun passes."""
+        batches = max(1, math.floor(1 / self.sample_rate + 1e-9))
+        return math.ceil(self.steps / batches)
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        assert self.neighbours is not None
+        noise = self.noise_multiplier / self.neighbours.sensitivity
+        if self.sample_rate == 1:
+            return (Phase(Kind.GAUSSIAN, noise, 1.0, self.steps),)
+        if self.sampling is Sampling.SHUFFLED:
+            return (Phase(Kind.GAUSSIAN, noise, 1.0, self.visits),)
+        if self.sampling is Sampling.WITHOUT_REPLACEMENT:
+            return (Phase(Kind.WITHOUT_REPLACEMENT, noise, self.sample_rate, self.steps),)
+        kind = Kind.POISSON_REPLACE if self.neighbours is Neighbours.REPLACE else Kind.POISSON
+        return (Phase(kind, noise, self.sample_rate, self.steps),)
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Several mechanisms one after the other on the same data, e.g. phases with different noise."""
+
+    parts: tuple[Gaussian | DpSgd, ...]
+
+    def __post_init__(self) -> None:
+        remedy = "pass a tuple of Gaussian or DpSgd values"
+        try:
+            parts = tuple(self.parts)
+        except TypeError:
+            raise InputError(f"parts must be a sequence, got {check.show(self.parts)}; {remedy}.") from None
+        if not parts:
+            raise InputError(f"parts is empty; {remedy}.")
+        for index, part in enumerate(parts):
+            if not isinstance(part, (Gaussian, DpSgd)):
+                raise InputError(f"parts[{index}] is {check.show(part)}; {remedy}.")
+        relations = {str(part.neighbours) for part in parts}
+        if len(relations) > 1:
+            raise InputError(
+                f"parts compare different neighbours ({', '.join(sorted(relations))}); give all parts the same."
+            )
+        object.__setattr__(self, "parts", parts)
+
+    @property
+    def neighbours(self) -> Neighbours:
+        relation = self.parts[0].neighbours
+        assert relation is not None
+        return relation
+
+    @property
+    def sampling(self) -> str:
+        return " then ".join(dict.fromkeys(str(part.sampling) for part in self.parts))
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases of all parts; equal phases are gathered, because the order does not matter."""
+        gathered: dict[tuple[Kind, float, float], int] = {}
+        for part in self.parts:
+            for kind, noise, rate, steps in part.phases:
+                gathered[kind, noise, rate] = gathered.get((kind, noise, rate), 0) + steps
+        return tuple(Phase(*key, steps) for key, steps in gathered.items())
+
+
+Mechanism = Gaussian | DpSgd | Composition
+
+
+def mechanism(value: Any) -> Mechanism:
+    """A mechanism, or a sequence of mechanisms as their composition; anything else is refused."""
+    if isinstance(value, (Gaussian, DpSgd, Composition)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return Composition(tuple(value))
+    raise InputError(
+        f"mechanism must be a Gaussian, a DpSgd or a Composition, got {check.show(value)}; build one first."
+    )
+
+
+def only(value: Mechanism, kinds: tuple[Kind, ...], method: str) -> tuple[Phase, ...]:
+    """The phases of a mechanism if the method can bound every one of them, else a refusal."""
+    phases = value.phases
+    for phase in phases:
+        if phase.kind not in kinds:
+            able = ", ".join(str(kind) for kind in kinds)
+            raise InputError(f"method {method} cannot bound sampling {str(phase.kind)!r}; it can bound {able}.")
+    return phases
+
+
+def gaussian_mu(phases: tuple[Phase, ...]) -> float:
+    """μ of Gaussian phases composed: √Σ steps/noise²."""
+    return math.sqrt(math.fsum(phase.steps / phase.noise**2 for phase in phases))

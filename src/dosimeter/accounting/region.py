@@ -1,0 +1,140 @@
+"""What an attack proves from below and an accountant from above, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dosimeter import _validate as check
+from dosimeter._optional import require
+from dosimeter._validate import InputError
+from dosimeter.accounting.guarantee import Guarantee
+from dosimeter.accounting.mechanism import Mechanism
+from dosimeter.accounting.table import account, dp_sgd
+from dosimeter.estimate import Estimate, number, percent, plain
+
+
+@dataclass(frozen=True)
+class PrivacyRegion:
+    """The ε that is left open: at least what an attack has shown, at most what an accountant guarantees."""
+
+    lower: Estimate
+    upper: Guarantee
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.lower, Estimate):
+            raise InputError(f"lower must be an Estimate, got {check.show(self.lower)}; pass what an attack proves.")
+        if not isinstance(self.upper, Guarantee):
+            raise InputError(
+                f"upper must be a Guarantee, got {check.show(self.upper)}; pass what an accountant proves."
+            )
+
+    @property
+    def contradiction(self) -> bool:
+        """Whether a proven lower bound stands above a proven upper bound at a δ that is no larger."""
+        proven = self.lower.validity.is_bound and self.upper.is_bound
+        # A lower bound at a larger δ holds at every smaller one.
+        return proven and self.lower.low > self.upper.epsilon and self.lower.delta >= self.upper.delta
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        found: list[str] = []
+        if self.lower.delta != self.upper.delta:
+            found.append(
+                f"the attack speaks of δ = {self.lower.delta:g} and the accountant of δ = {self.upper.delta:g}; "
+                "use one δ for both"
+            )
+        if not self.lower.validity.is_bound:
+            found.append(f"the lower number is no confidence bound for any mechanism (validity: {self.lower.validity})")
+        if not self.upper.is_bound:
+            found.append(f"the upper number ({self.upper.method}) is not a proven bound")
+        return tuple(found)
+
+    def __str__(self) -> str:
+        low, high = self.lower, self.upper
+        sure = percent(low.confidence)
+        if low.validity.is_bound:
+            left = f"the attack proves ε ≥ {number(low.low)} with {sure} confidence"
+        else:
+            left = f"the attack gives ε {number(low.epsilon)} ({low.validity}, no bound for any mechanism)"
+        if high.is_bound:
+            right = f"the accountant proves ε ≤ {number(high.epsilon)}"
+        else:
+            right = f"the formula {high.method} gives ε ≈ {number(high.epsilon)}, which is no bound"
+        if self.contradiction:
+            end = f"both cannot hold: the mechanism does not keep its guarantee, or the {sure} bound has missed"
+        elif low.validity.is_bound and high.is_bound:
+            end = "nothing is known in between"
+        else:
+            end = "they cannot be read as two ends of one region"
+        return f"{left}; {right}; {end}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Both ends, the sentence and the warnings as plain JSON values."""
+        return {
+            "lower": self.lower.to_dict(),
+            "upper": self.upper.to_dict(),
+            "claim": str(self),
+            "contradiction": self.contradiction,
+            "warnings": list(self.warnings),
+        }
+
+
+@dataclass(frozen=True)
+class RegionOfPrivacy:
+    """For a list of noise levels, every bound from above and below: the rows of the log-log picture."""
+
+    rows: tuple[dict[str, Any], ...]
+    delta: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"delta": self.delta, "rows": [plain(row) for row in self.rows]}
+
+    def plot(self) -> Any:
+        """A log-log chart of ε against the noise multiplier, one line for each method."""
+        altair = require("altair", extra="report", caller="RegionOfPrivacy.plot")
+        shown = [row for row in self.rows if row["epsilon"] is not None and row["epsilon"] > 0]
+        axes = {
+            "x": altair.X("noise_multiplier:Q", scale=altair.Scale(type="log"), title="noise multiplier"),
+            "y": altair.Y("epsilon:Q", scale=altair.Scale(type="log"), title=f"ε at δ = {self.delta:g}"),
+            "color": altair.Color("method:N", title="method"),
+            "strokeDash": altair.StrokeDash("side:N", title="side"),
+            "tooltip": ["noise_multiplier:Q", "method:N", "side:N", "epsilon:Q", "is_bound:N"],
+        }
+        return altair.Chart(altair.Data(values=shown)).mark_line(point=True).encode(**axes)
+
+
+def region_of_privacy(
+    noise_multipliers: Sequence[float],
+    *,
+    delta: float,
+    sample_rate: float = 1.0,
+    steps: int = 1,
+    sampling: str = "poisson",
+    neighbours: str | None = None,
+    methods: Sequence[str] | None = ("naive", "advanced", "rdp", "pld"),
+    lower: Sequence[Estimate] | None = None,
+) -> RegionOfPrivacy:
+    """The region of privacy of "That which we call private" (2019): upper bounds for each noise level and, where
+    `lower` gives one estimate for each level, what attacks have shown there.
+    """
+    levels = check.finite_array("noise_multipliers", noise_multipliers).tolist()
+    if lower is not None and len(lower) != len(levels):
+        raise InputError(
+            f"lower has {len(lower)} estimates for {len(levels)} noise levels; pass one for each noise level."
+        )
+    rows: list[dict[str, Any]] = []
+    for index, noise in enumerate(levels):
+        run: Mechanism = dp_sgd(noise, sample_rate, steps, sampling, neighbours)
+        for item in account(run, delta=delta, methods=methods):
+            rows.append(_row(noise, item.method, "upper", item.epsilon, item.is_bound))
+        if lower is not None:
+            shown = lower[index]
+            rows.append(_row(noise, shown.method, "lower", shown.low, shown.validity.is_bound))
+    return RegionOfPrivacy(tuple(rows), delta)
+
+
+def _row(noise: float, method: str, side: str, epsilon: float, is_bound: bool) -> dict[str, Any]:
+    value = plain(epsilon)
+    return {"noise_multiplier": noise, "method": method, "side": side, "epsilon": value, "is_bound": is_bound}

@@ -1,0 +1,135 @@
+"""All accountants at once: the same run, many ε."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dosimeter import _validate as check
+from dosimeter._validate import InputError
+from dosimeter.accounting.composition import advanced, by_epochs, naive
+from dosimeter.accounting.gdp import gdp_clt
+from dosimeter.accounting.guarantee import Guarantee
+from dosimeter.accounting.mechanism import DpSgd, Kind, Mechanism, Sampling, mechanism
+from dosimeter.accounting.pld import exact, pld
+from dosimeter.accounting.rdp import rdp
+from dosimeter.accounting.zcdp import zcdp
+
+Accountant = Callable[[Mechanism, float], Guarantee]
+
+ACCOUNTANTS: dict[str, Accountant] = {
+    "naive": lambda m, d: naive(m, delta=d),
+    "naive-exact": lambda m, d: naive(m, delta=d, gaussian="exact"),
+    "advanced": lambda m, d: advanced(m, delta=d),
+    "advanced-exact": lambda m, d: advanced(m, delta=d, gaussian="exact"),
+    "zcdp-classic": lambda m, d: zcdp(m, delta=d, conversion="classic"),
+    "zcdp": lambda m, d: zcdp(m, delta=d),
+    "rdp-classic": lambda m, d: rdp(m, delta=d, conversion="classic"),
+    "rdp": lambda m, d: rdp(m, delta=d),
+    "pld": lambda m, d: pld(m, delta=d),
+    "gaussian": lambda m, d: exact(m, delta=d),
+}
+"""Accountants whose value is a proven bound, save where the classic Gaussian step fails, which they flag."""
+
+
+def _epochs(accountant: Callable[..., Guarantee], method: str, **options: Any) -> Accountant:
+    def account_by_epochs(value: Mechanism, delta: float) -> Guarantee:
+        assert isinstance(value, DpSgd)
+        shuffled, warnings = by_epochs(value)
+        result = accountant(shuffled, delta=delta, method=method, **options)
+        return Guarantee(
+            result.epsilon,
+            delta,
+            method,
+            str(value.neighbours),
+            str(value.sampling),
+            result.is_bound and not warnings,
+            {**result.details, "visits": shuffled.visits},
+            (*warnings, *result.warnings),
+        )
+
+    return account_by_epochs
+
+
+def _as_if_poisson(value: Mechanism, delta: float) -> Guarantee:
+    assert isinstance(value, DpSgd)
+    result = pld(DpSgd(value.noise_multiplier, value.sample_rate, value.steps), delta=delta)
+    warning = "accounts as if the batches were Poisson samples; for shuffled batches nobody has proven this value"
+    return Guarantee(
+        result.epsilon,
+        delta,
+        "pld-as-if-poisson",
+        str(value.neighbours),
+        str(value.sampling),
+        False,
+        result.details,
+        (warning,),
+    )
+
+
+FORMULAS: dict[str, Accountant] = {
+    "naive-epochs": _epochs(naive, "naive-epochs"),
+    "advanced-epochs": _epochs(advanced, "advanced-epochs", mean="square", split=0.5),
+    "zcdp-epochs": _epochs(zcdp, "zcdp-epochs", conversion="classic"),
+    "gdp-clt": lambda m, d: gdp_clt(m, delta=d),
+    "pld-as-if-poisson": _as_if_poisson,
+}
+"""Values that other tools and papers print for such runs; not bounds for the sampling they are printed for."""
+
+
+def applicable(value: Mechanism) -> list[str]:
+    """The names of the accountants and formulas that say something about a mechanism."""
+    kinds = {phase.kind for phase in value.phases}
+    names = list(ACCOUNTANTS)
+    if Kind.POISSON_REPLACE in kinds:
+        names = ["zcdp-classic", "zcdp", "pld"]
+    if Kind.WITHOUT_REPLACEMENT in kinds:
+        names.remove("pld")
+    if kinds != {Kind.GAUSSIAN} and "gaussian" in names:
+        names.remove("gaussian")
+    if isinstance(value, DpSgd) and value.sample_rate < 1:
+        if value.sampling is Sampling.SHUFFLED:
+            names.append("pld-as-if-poisson")
+        elif Kind.POISSON in kinds:
+            names += ["naive-epochs", "advanced-epochs", "zcdp-epochs"]
+    if Kind.POISSON in kinds:
+        names.append("gdp-clt")
+    return names
+
+
+def account(
+    value: Mechanism | Sequence[Mechanism] | None = None,
+    *,
+    delta: float,
+    noise_multiplier: float | None = None,
+    sample_rate: float = 1.0,
+    steps: int = 1,
+    sampling: str = "poisson",
+    neighbours: str | None = None,
+    methods: Sequence[str] | None = None,
+) -> list[Guarantee]:
+    """What every accountant says about one run: a list of Guarantee, proven bounds and formulas that are none.
+
+    Give a mechanism (or a list of them, composed), or the noise multiplier, sample rate and steps of DP-SGD.
+    """
+    if value is None:
+        if noise_multiplier is None:
+            raise InputError("noise_multiplier is missing; pass it, or a mechanism such as DpSgd(1.1, 0.02, 5000).")
+        value = dp_sgd(noise_multiplier, sample_rate, steps, sampling, neighbours)
+    elif noise_multiplier is not None:
+        raise InputError("noise_multiplier and a mechanism were both given; pass one of them.")
+    run = mechanism(value)
+    delta = check.delta(delta, zero=False, why_not_zero="the Gaussian mechanism has no finite ε at δ = 0")
+    possible = applicable(run)
+    if isinstance(methods, str):
+        methods = [methods]
+    wanted = possible if methods is None else [check.choice("methods", name, possible) for name in methods]
+    everything = {**ACCOUNTANTS, **FORMULAS}
+    return [everything[name](run, delta) for name in wanted]
+
+
+def dp_sgd(
+    noise_multiplier: float, sample_rate: float, steps: int, sampling: str = "poisson", neighbours: str | None = None
+) -> DpSgd:
+    """DpSgd from plain strings; the checks are in the value itself."""
+    return DpSgd(noise_multiplier, sample_rate, steps, sampling, neighbours)  # type: ignore[arg-type]
