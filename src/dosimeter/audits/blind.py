@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from scipy.special import ndtri
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
 from dosimeter.audits.duplicates import standardised
-from dosimeter.audits.records import thumbnails, word_hashes
+from dosimeter.audits.records import TEXT_CHARACTERS, Words, word_hashes
 from dosimeter.evidence import Scores
 
 MOST_COLUMNS = {"linear": 256, "trees": 64}
@@ -91,7 +90,7 @@ def _half(
     rng: np.random.Generator,
 ) -> Half:
     chosen = _choose(views, member, train, rng)
-    values = _fit_and_score(chosen, views[chosen], member, train, test)
+    values = _fit_and_score(chosen, views, member, train, test)
     inside = member[test]
     scores = Scores(values[inside], values[~inside])
     auc, error = auc_with_error(scores)
@@ -105,23 +104,25 @@ def _choose(views: Mapping[str, Any], member: BoolArray, train: IntArray, rng: n
         return "linear"
     fit = _stratified(inside, 2 / 3, rng)
     found = {}
-    for name, features in views.items():
-        values = _fit_and_score(name, features, member, train[fit], train[~fit])
+    for name in views:
+        values = _fit_and_score(name, views, member, train[fit], train[~fit])
         held = inside[~fit]
         found[name] = Scores(values[held], values[~held]).auc
     return max(found, key=lambda name: found[name])
 
 
-def _fit_and_score(name: str, features: Any, member: BoolArray, train: IntArray, test: IntArray) -> FloatArray:
+def _fit_and_score(
+    name: str, views: Mapping[str, Any], member: BoolArray, train: IntArray, test: IntArray
+) -> FloatArray:
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    x, held, y = features[train], features[test], member[train]
-    if not scipy.sparse.issparse(features) and features.shape[1] > MOST_COLUMNS[name]:
-        keep = _telling_columns(x, y, MOST_COLUMNS[name])
-        x, held = x[:, keep], held[:, keep]
+    features, y = views[name], member[train]
+    if isinstance(features, np.ndarray) and features.shape[1] > MOST_COLUMNS[name]:
+        features = features[:, _telling_columns(views["linear"][train], y, MOST_COLUMNS[name])]
+    x, held = features[train], features[test]
     if name == "linear":
         model: Any = LogisticRegression(C=1.0, max_iter=200)
     else:
@@ -135,15 +136,13 @@ def _fit_and_score(name: str, features: Any, member: BoolArray, train: IntArray,
     return np.asarray(values, np.float64)
 
 
-def _telling_columns(x: FloatArray, y: BoolArray, count: int) -> IntArray:
-    """The columns whose mean or spread differs most between the kinds in the training half."""
-    z = standardised(x)
-    apart = np.maximum(np.abs(_gap(z, y)), np.abs(_gap(standardised(z**2), y)))
+def _telling_columns(z: FloatArray, y: BoolArray, count: int) -> IntArray:
+    """The standardised columns whose mean or spread differs most between the kinds in the training half."""
+    weight = y / y.sum() - ~y / (~y).sum()
+    squares = z**2
+    spread = squares.std(axis=0)
+    apart = np.maximum(np.abs(weight @ z), np.abs(weight @ squares) / np.where(spread > 0, spread, 1.0))
     return np.sort(np.argsort(-apart, kind="stable")[:count])
-
-
-def _gap(z: FloatArray, y: BoolArray) -> FloatArray:
-    return np.asarray(z[y].mean(axis=0) - z[~y].mean(axis=0))
 
 
 def midranks(values: FloatArray) -> FloatArray:
@@ -188,7 +187,7 @@ def rank_sum_p_value(values: FloatArray, inside: BoolArray, permutations: int, r
     step = max(1, PERMUTED_BLOCK // values.size)
     atleast = 0
     for start in range(0, permutations, step):
-        keys = rng.random((min(step, permutations - start), values.size), dtype=np.float32)
+        keys = rng.random((min(step, permutations - start), values.size))
         drawn = np.argpartition(keys, few - 1, axis=1)[:, :few]
         atleast += int((ranks[drawn].sum(axis=1) >= seen - 1e-6).sum())
     p_value = (1 + atleast) / (1 + permutations)
@@ -198,21 +197,28 @@ def rank_sum_p_value(values: FloatArray, inside: BoolArray, permutations: int, r
     return p_value
 
 
-def views_of(kind: str, members: Any, nonmembers: Any, labels: IntArray | None) -> dict[str, Any]:
-    """The features that each candidate sees, the label among them; no membership goes into them."""
+def views_of(
+    kind: str, members: Any, nonmembers: Any, labels: IntArray | None, words: Words | None = None
+) -> dict[str, Any]:
+    """The features that each candidate sees, the label and what is missing among them, but no membership.
+
+    Images come as thumbnails; `words` are the word hashes of the texts of both.
+    """
     classes = None if labels is None else _one_hot(labels)
     if kind == "text":
+        import scipy.sparse
+
         texts = members + nonmembers
         form = _form(texts)
-        parts = [_words(texts), scipy.sparse.csr_matrix(standardised(form) / math.sqrt(form.shape[1]))]
+        parts = [
+            _words(words or word_hashes(texts)),
+            scipy.sparse.csr_matrix(standardised(form) / math.sqrt(form.shape[1])),
+        ]
         parts += [] if classes is None else [scipy.sparse.csr_matrix(classes)]
         return {"linear": scipy.sparse.hstack(parts, format="csr"), "trees": _beside(form, classes)}
     both = np.concatenate([members, nonmembers])
-    if kind == "image":
-        small = thumbnails(both)
-        flat = both.reshape(len(both), -1, both.shape[-1])
-        level = flat.mean(axis=1, dtype=np.float64), flat.std(axis=1, dtype=np.float64)
-        both = np.concatenate([small.reshape(len(small), -1), *level], axis=1)
+    absent = np.isnan(both)
+    both = np.concatenate([both, absent[:, absent.any(axis=0)]], axis=1)
     return {"linear": _beside(standardised(both), classes), "trees": _beside(both, classes)}
 
 
@@ -226,27 +232,30 @@ def _one_hot(labels: IntArray) -> FloatArray:
     return (labels[:, None] == frequent).astype(np.float64)
 
 
-def _words(texts: list[str]) -> Any:
+def _words(tokens: Words) -> Any:
     """Hashed words, weighted by 1 + ln count and the inverse of how many texts have them, as unit rows."""
-    words, counts = word_hashes(texts)
-    shape = (len(texts), WORD_COLUMNS)
+    import scipy.sparse
+
+    words, counts = tokens
+    shape = (counts.size, WORD_COLUMNS)
     column = (words % np.uint64(WORD_COLUMNS)).astype(np.int64)
-    table = scipy.sparse.coo_matrix((np.ones(words.size), (np.repeat(np.arange(len(texts)), counts), column)), shape)
+    table = scipy.sparse.coo_matrix((np.ones(words.size), (np.repeat(np.arange(counts.size), counts), column)), shape)
     table = table.tocsr()
     table.data = 1 + np.log(table.data)
     having = np.bincount(table.indices, minlength=WORD_COLUMNS)
-    table.data *= np.log((1 + len(texts)) / (1 + having))[table.indices] + 1
+    table.data *= np.log((1 + counts.size) / (1 + having))[table.indices] + 1
     length = np.sqrt(np.asarray(table.multiply(table).sum(axis=1)).ravel())
     return scipy.sparse.diags(1 / np.where(length > 0, length, 1.0)) @ table
 
 
 def _form(texts: list[str]) -> FloatArray:
-    """What a text looks like: its length and the shares of spaces, capitals, digits and other marks."""
-    rows = []
-    for text in texts:
-        size = max(len(text), 1)
-        letters = sum(map(str.isalpha, text))
-        digits, spaces = sum(map(str.isdigit, text)), sum(map(str.isspace, text))
-        shares = (letters, sum(map(str.isupper, text)), digits, spaces, len(text) - letters - digits - spaces)
-        rows.append([math.log1p(len(text)), math.log1p(text.count("\n")), *(share / size for share in shares)])
-    return np.array(rows, np.float64)
+    """What a text looks like: its length, its lines, and the shares of capitals, small letters, digits and spaces."""
+    cut = [text[:TEXT_CHARACTERS] for text in texts]
+    marks = np.frombuffer("".join(cut).encode("latin-1", "replace"), np.uint8)
+    size = np.array([len(text) for text in cut], np.int64)
+    ends = np.cumsum(size)
+    columns = [np.log1p([len(text) for text in texts]), np.log1p([text.count("\n") for text in texts])]
+    for low, high in (("A", "Z"), ("a", "z"), ("0", "9"), ("\t", " ")):
+        upto = np.concatenate([[0], np.cumsum((marks >= ord(low)) & (marks <= ord(high)))])
+        columns.append((upto[ends] - upto[ends - size]) / np.maximum(size, 1))
+    return np.stack(columns, axis=1)

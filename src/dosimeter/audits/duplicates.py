@@ -8,15 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.audits.records import Records, UintArray, digest, mix, thumbnails, word_hashes
+from dosimeter.audits.records import BLOCK, Records, UintArray, Words, digest, mix, word_hashes
 
 PAIRS = 5
-BLOCK_BYTES = 1 << 25
 DISTINCT = 0.9  # a side whose records repeat less than this is too coarse to prove that both sides are one
 NEAR_TABULAR = 0.01  # of the median distance from a member to the nearest other member
 NEAR_IMAGE = 0.1
+MOST_DIMENSIONS = 128
 SHINGLE = 5
-SIGNATURE, BANDS = 64, 16
+SIGNATURE, BANDS = 48, 16
 NEAR_TEXT = 0.5  # Jaccard similarity of the shingle sets
 
 
@@ -36,17 +36,20 @@ class NearCopies(NamedTuple):
     within_members: int
 
 
-def record_hashes(records: Any) -> UintArray:
-    """64 bits for each record, equal for equal records; white space in texts and the sign of zero do not count."""
+def record_hashes(records: Any, *, as_bytes: bool = False) -> UintArray:
+    """64 bits for each record, equal for equal records; white space in texts and the sign of zero do not count.
+
+    `as_bytes` is faster, for records that are all of type uint8.
+    """
     if isinstance(records, list):
         return np.array([digest(" ".join(text.split())) for text in records], np.uint64)
+    step = max(1, BLOCK // records[0].size)
+    return np.concatenate([_row_hashes(records[i : i + step], as_bytes) for i in range(0, len(records), step)])
+
+
+def _row_hashes(records: npt.NDArray[Any], as_bytes: bool) -> UintArray:
     rows = records.reshape(len(records), -1)
-    step = max(1, BLOCK_BYTES // (8 * rows.shape[1]))
-    return np.concatenate([_row_hashes(rows[i : i + step]) for i in range(0, len(rows), step)])
-
-
-def _row_hashes(rows: npt.NDArray[Any]) -> UintArray:
-    if rows.dtype == np.uint8:
+    if as_bytes:
         wide = np.zeros((len(rows), -(-rows.shape[1] // 8) * 8), np.uint8)
         wide[:, : rows.shape[1]] = rows
         words = wide.view(np.uint64)
@@ -61,10 +64,9 @@ def _row_hashes(rows: npt.NDArray[Any]) -> UintArray:
 
 def exact_copies(records: Records) -> Copies:
     """Count exact copies over all records; refuse two sides that are the same records."""
-    members, nonmembers = records.members, records.nonmembers
-    if not isinstance(members, list) and members.dtype != nonmembers.dtype:
-        members, nonmembers = members.astype(np.float64), nonmembers.astype(np.float64)
-    a, b = record_hashes(members), record_hashes(nonmembers)
+    sides = records.members, records.nonmembers
+    as_bytes = all(getattr(side, "dtype", None) == np.uint8 for side in sides)
+    a, b = (record_hashes(side, as_bytes=as_bytes) for side in sides)
     distinct, first = np.unique(a, return_index=True)
     place = np.minimum(np.searchsorted(distinct, b), distinct.size - 1)
     copied = distinct[place] == b
@@ -86,30 +88,37 @@ def _refuse_same(a: UintArray, b: UintArray, copied: BoolArray) -> None:
         )
 
 
-def near_copies(kind: str, members: Any, nonmembers: Any) -> NearCopies:
-    """Near copies between two samples of records; tables and images by nearest neighbour, texts by MinHash."""
+def near_copies(kind: str, members: Any, nonmembers: Any, words: Words | None = None) -> NearCopies:
+    """Near copies between two samples; tables and image thumbnails by nearest neighbour, texts by MinHash.
+
+    `words` are the word hashes of the texts of both.
+    """
     if kind == "text":
-        return _near_texts(members, nonmembers)
+        return _near_texts(members, nonmembers, words or word_hashes(members + nonmembers))
     both = np.concatenate([members, nonmembers])
-    hashes = record_hashes(both)
-    rows = _contrast(thumbnails(both)) if kind == "image" else standardised(both)
-    return _near_rows(rows, hashes, len(members), NEAR_IMAGE if kind == "image" else NEAR_TABULAR)
+    rows = _contrast(both) if kind == "image" else standardised(both)
+    if rows.shape[1] > MOST_DIMENSIONS:  # a random projection moves a distance by a few percent only
+        rows = rows @ np.random.default_rng(0).normal(size=(rows.shape[1], MOST_DIMENSIONS))
+    return _near_rows(rows, record_hashes(both), len(members), NEAR_IMAGE if kind == "image" else NEAR_TABULAR)
 
 
 def standardised(rows: FloatArray) -> FloatArray:
     """Columns with mean 0 and standard deviation 1; a missing value becomes the mean, a constant column 0."""
     absent = np.isnan(rows)
-    present = np.maximum((~absent).sum(axis=0), 1)
-    scale = np.where(absent, 0.0, np.abs(rows)).max(axis=0)
-    values = np.where(absent, 0.0, rows) / np.where(scale > 0, scale, 1.0)
-    centred = np.where(absent, 0.0, values - values.sum(axis=0) / present)
-    spread = np.sqrt((centred**2).sum(axis=0) / present)
-    return np.asarray(centred / np.where(spread > 1e-12, spread, np.inf))
+    present = np.maximum(len(rows) - absent.sum(axis=0), 1)
+    values = np.where(absent, 0.0, rows)
+    scale = np.maximum(values.max(axis=0), -values.min(axis=0))
+    values /= np.where(scale > 0, scale, 1.0)
+    values -= values.sum(axis=0) / present
+    values[absent] = 0.0
+    spread = np.sqrt(np.einsum("ij,ij->j", values, values) / present)
+    values /= np.where(spread > 1e-12, spread, np.inf)
+    return values
 
 
 def _contrast(small: FloatArray) -> FloatArray:
-    """Thumbnails as rows whose brightness and contrast are taken out."""
-    rows = np.nan_to_num(small.reshape(len(small), -1))
+    """Thumbnails with brightness and contrast taken out."""
+    rows = np.nan_to_num(small)
     rows = rows - rows.mean(axis=1, keepdims=True)
     spread = rows.std(axis=1, keepdims=True)
     return np.asarray(rows / np.where(spread > 0, spread, 1.0))
@@ -119,7 +128,7 @@ def _nearest(queries: FloatArray, pool: FloatArray, *, same: bool) -> tuple[IntA
     """Index and distance of the nearest row of the pool, the row itself excluded when both are the same sample."""
     q32, p32 = queries.astype(np.float32), pool.astype(np.float32)
     half = (p32**2).sum(axis=1) / np.float32(2)
-    step = max(1, BLOCK_BYTES // (4 * len(pool)))
+    step = max(1, 2 * BLOCK // len(pool))
     best = np.empty(len(queries), np.int64)
     for start in range(0, len(queries), step):
         closeness = q32[start : start + step] @ p32.T
@@ -145,8 +154,8 @@ def _near_rows(rows: FloatArray, hashes: UintArray, n: int, share: float) -> Nea
     return NearCopies(int(found.size), pairs, int((own <= limit).sum()))
 
 
-def _near_texts(members: list[str], nonmembers: list[str]) -> NearCopies:
-    signature, worded = _signatures(members + nonmembers)
+def _near_texts(members: list[str], nonmembers: list[str], words: Words) -> NearCopies:
+    signature, worded = _signatures(words)
     n = len(members)
     exact = record_hashes(members + nonmembers)
     rows = SIGNATURE // BANDS
@@ -173,11 +182,11 @@ def _near_texts(members: list[str], nonmembers: list[str]) -> NearCopies:
     return NearCopies(int(found.size), [[int(partner[j]), int(j)] for j in found[:PAIRS]], int(own.sum()))
 
 
-def _signatures(texts: list[str]) -> tuple[UintArray, BoolArray]:
+def _signatures(tokens: Words) -> tuple[UintArray, BoolArray]:
     """MinHash signatures of the sets of five-word shingles (Broder 1997), and which texts have a word at all."""
-    words, counts = word_hashes(texts)
+    words, counts = tokens
     starts = np.concatenate([[0], np.cumsum(counts)])
-    text_of = np.repeat(np.arange(len(texts)), counts)
+    text_of = np.repeat(np.arange(counts.size), counts)
     padded = np.concatenate([words, np.zeros(SHINGLE, np.uint64)])
     salt = mix(np.arange(1, SHINGLE + 1, dtype=np.uint64))
     position = np.arange(words.size)
@@ -189,9 +198,10 @@ def _signatures(texts: list[str]) -> tuple[UintArray, BoolArray]:
     whole = (position + SHINGLE <= starts[text_of + 1]) | (position == starts[text_of])
     shingles, text_of = mix(shingles[whole]), text_of[whole]
     worded = counts > 0
-    signature = np.zeros((len(texts), SIGNATURE), np.uint64)
+    signature = np.zeros((counts.size, SIGNATURE), np.uint64)
     if shingles.size:
         begin = np.searchsorted(text_of, np.flatnonzero(worded))
-        for k, key in enumerate(mix(np.arange(1, SIGNATURE + 1, dtype=np.uint64) << np.uint64(32))):
-            signature[worded, k] = np.minimum.reduceat(mix(shingles ^ key), begin)
+        odd, shift = mix(np.arange(1, 2 * SIGNATURE + 1, dtype=np.uint64)).reshape(2, -1) | np.uint64(1)
+        for k in range(SIGNATURE):
+            signature[worded, k] = np.minimum.reduceat(shingles * odd[k] + shift[k], begin)
     return signature, worded

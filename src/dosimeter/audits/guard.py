@@ -14,16 +14,18 @@ from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
 from dosimeter.audits.blind import Blind, blind_baseline, views_of
 from dosimeter.audits.duplicates import Copies, NearCopies, exact_copies, near_copies
-from dosimeter.audits.records import Records, read_records
+from dosimeter.audits.records import Records, read_records, thumbnails, word_hashes
 from dosimeter.estimate import percent, plain
 from dosimeter.estimators.lower_bound import lower_bound
 from dosimeter.evidence import OneRun
 
 FEWEST = 20  # records of either kind: below it no shift that matters could be seen
 MOST_PERMUTATIONS = 20_000
+MOST_CELLS, FEWEST_SAMPLED = 8_000_000, 2_000  # of a sampled table: wide ones are sampled further
 EXPECTED_COUNT = 5  # of a class on either side, for the chi-square law
 NEAR_SHARE = 0.02  # near copies of table rows that one smooth feature alone would not show
 MASK_LEVEL = 0.001
+BLIND = ("auc", "auc_low", "auc_high", "p_value", "candidates", "epsilon_blind", "permutations")
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,14 @@ class Guard:
                 "distributions cannot be told from leakage."
             ]
             return "Not checked: " + " ".join(reasons)
-        if "auc" not in found:
+        if found.get("auc") is None:
             return "Members and non-members differ even without the model." if self.shift else "No shift was found."
         interval = f"{percent(found['confidence'])} interval {found['auc_low']:.2f}–{found['auc_high']:.2f}"
         told = f"AUC {found['auc']:.2f} ({interval}, {p_in_words(found['p_value'])})"
         if not self.shift:
-            verdict = f"No shift was found: a classifier that never saw the model tells them apart with {told}."
+            verdict = (
+                f"No shift was found: a classifier that never saw the model tells members from non-members with {told}."
+            )
         elif found["p_value"] <= found["level"]:
             verdict = (
                 "Members and non-members differ even without the model: a classifier that never saw it tells them "
@@ -59,7 +63,7 @@ class Guard:
                 f"({p_in_words(found['class_balance_p'])}); every ε below is suspect."
             )
         copies = found["duplicates"]
-        return verdict + (f" {_of(copies, found['nonmembers'])} exact copies of members." if copies else "")
+        return verdict + (f" {_exact(copies, found['nonmembers'])}." if copies else "")
 
     def to_dict(self) -> dict[str, Any]:
         return {"shift": self.shift, "checked": self.checked, "verdict": str(self), "evidence": plain(self.evidence)}
@@ -93,25 +97,19 @@ def check_shift(
     sampling, *seeds = np.random.SeedSequence(seed).spawn(4)
     chosen = _sample(records, max_records, np.random.default_rng(sampling))
     a, b = (_take(side, rows) for side, rows in zip((records.members, records.nonmembers), chosen, strict=True))
-    near = near_copies(records.kind, a, b)
+    words = word_hashes(a + b) if records.kind == "text" else None
+    if records.kind == "image":
+        channels = records.members.shape[-1]
+        a, b = thumbnails(a), thumbnails(b)
+        near = near_copies(records.kind, a[:, : -2 * channels], b[:, : -2 * channels])
+    else:
+        near = near_copies(records.kind, a, b, words)
     near = near._replace(pairs=[[int(chosen[0][i]), int(chosen[1][j])] for i, j in near.pairs])
     balance = None if records.labels is None else class_balance_p(*records.labels)
-    evidence: dict[str, Any] = {
-        "kind": records.kind,
-        "confidence": confidence,
-        "members": records.sizes[0],
-        "nonmembers": records.sizes[1],
-        "records_used": len(a) + len(b),
-        "missing_values": records.missing,
-        "duplicates": copies.across,
-        "duplicates_share": copies.across / records.sizes[1],
-        "duplicate_pairs": copies.pairs,
-        "duplicates_within_members": copies.within_members,
-        "near_duplicates": near.across,
-        "near_duplicate_pairs": near.pairs,
-        "near_duplicates_within_members": near.within_members,
-        "class_balance_p": balance,
-    }
+    level = (1 - confidence) / (1 if balance is None else 2)
+    evidence: dict[str, Any] = dict.fromkeys(BLIND)
+    evidence |= {"confidence": confidence, "level": level, "class_balance_p": balance, "records_used": len(a) + len(b)}
+    evidence |= _copy_evidence(records, copies, near)
     warnings = _copy_warnings(records, copies, near, len(a), len(b))
     if min(records.sizes) < FEWEST:
         side = "members" if records.sizes[0] < FEWEST else "nonmembers"
@@ -120,13 +118,12 @@ def check_shift(
             "of either kind."
         )
         return Guard(shift=False, checked=False, evidence={**evidence, "reasons": [reason], "warnings": warnings})
-    level = (1 - confidence) / (1 if balance is None else 2)
     draws = min(max(permutations, math.ceil(20 / level)), MOST_PERMUTATIONS)
     coded = None
     if records.labels is not None:
         coded = np.concatenate([side[rows] for side, rows in zip(records.labels, chosen, strict=True)])
     blind = blind_baseline(
-        views_of(records.kind, a, b, coded),
+        views_of(records.kind, a, b, coded, words),
         np.arange(len(a) + len(b)) < len(a),
         confidence=confidence,
         permutations=draws,
@@ -138,20 +135,24 @@ def check_shift(
             "a weak shift can go unseen at this confidence"
         )
     evidence |= _blind_evidence(blind, confidence, seed)
-    evidence |= {"level": level, "permutations": draws}
+    evidence["permutations"] = draws
     evidence |= {"reasons": _reasons(evidence), "warnings": warnings}
     return Guard(shift=bool(evidence["reasons"]), checked=True, evidence=evidence)
 
 
 def _sample(records: Records, most: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
     m, n = records.sizes
+    if records.kind == "tabular":
+        most = min(most, max(FEWEST_SAMPLED, MOST_CELLS // records.members.shape[1]))
     sizes = min(m, max(most // 2, most - n)), min(n, max(most // 2, most - m))
     rows = [np.sort(rng.choice(total, size, replace=False)) for total, size in zip((m, n), sizes, strict=True)]
     return rows[0], rows[1]
 
 
 def _take(side: Any, rows: IntArray) -> Any:
-    return [side[i] for i in rows] if isinstance(side, list) else side[rows]
+    if isinstance(side, list):
+        return [side[i] for i in rows]
+    return side if len(rows) == len(side) else side[rows]
 
 
 def _blind_evidence(blind: Blind, confidence: float, seed: int) -> dict[str, Any]:
@@ -164,6 +165,22 @@ def _blind_evidence(blind: Blind, confidence: float, seed: int) -> dict[str, Any
         "p_value": blind.p_value,
         "candidates": [{"classifier": h.chosen, "auc": h.auc, "p_value": h.p_value} for h in blind.halves],
         "epsilon_blind": max(bounds),
+    }
+
+
+def _copy_evidence(records: Records, copies: Copies, near: NearCopies) -> dict[str, Any]:
+    return {
+        "kind": records.kind,
+        "members": records.sizes[0],
+        "nonmembers": records.sizes[1],
+        "missing_values": records.missing,
+        "duplicates": copies.across,
+        "duplicates_share": copies.across / records.sizes[1],
+        "duplicate_pairs": copies.pairs,
+        "duplicates_within_members": copies.within_members,
+        "near_duplicates": near.across,
+        "near_duplicate_pairs": near.pairs,
+        "near_duplicates_within_members": near.within_members,
     }
 
 
@@ -186,8 +203,7 @@ def _copy_warnings(records: Records, copies: Copies, near: NearCopies, members: 
     warnings = []
     if copies.across:
         warnings.append(
-            f"{_of(copies.across, records.sizes[1])} exact copies of members: to the model these are members, so "
-            "they hide leakage"
+            f"{_exact(copies.across, records.sizes[1])}: to the model a copy is a member, so it hides leakage"
         )
     if copies.within_members:
         warnings.append(
@@ -200,8 +216,9 @@ def _copy_warnings(records: Records, copies: Copies, near: NearCopies, members: 
     if near.across and (records.kind != "tabular" or share > NEAR_SHARE or share > expected + noise):
         sampled = "" if members + nonmembers == sum(records.sizes) else " in the sample"
         warnings.append(
-            f"{_of(near.across, nonmembers)}{sampled} nearly a copy of a member ({near.within_members} of "
-            f"{members} members are that near to another member): what holds for the member may hold for them"
+            f"{_of(near.across, nonmembers)}{sampled} {'is' if near.across == 1 else 'are each'} nearly a copy of a "
+            f"member (of the {members} members{sampled}, {near.within_members} are that near to another one): what the "
+            "model learnt of the member it may know of the copy"
         )
     if records.missing:
         warnings.append(f"{records.missing} feature values are missing (NaN) and were taken as such")
@@ -209,7 +226,11 @@ def _copy_warnings(records: Records, copies: Copies, near: NearCopies, members: 
 
 
 def _of(count: int, total: int) -> str:
-    return f"{count} of {total} non-members ({100 * count / total:.2g} %) {'is' if count == 1 else 'are'}"
+    return f"{count} of {total} non-members ({100 * count / total:.3g} %)"
+
+
+def _exact(count: int, total: int) -> str:
+    return f"{_of(count, total)} {'is an exact copy of a member' if count == 1 else 'are exact copies of members'}"
 
 
 def p_in_words(p_value: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from dosimeter.estimators.goodness_of_fit import goodness_of_fit
 from dosimeter.estimators.thresholds import Threshold
 from dosimeter.evidence import Scores
 from dosimeter.identifiability import risk_from_epsilon, risk_in_words
-from dosimeter.models import access, dataset
+from dosimeter.models import Losses, access, dataset
 from dosimeter.region import epsilon_from_rates
 
 MOST_EXPOSED = 20
@@ -85,7 +85,7 @@ def audit_model(
         star=star_curve(audit.curve, delta),
         subgroups=by_group(
             scores,
-            {"class": (inside[1], outside[1]), **(subgroups or {})},
+            {**_classes(inside[1], outside[1]), **(subgroups or {})},
             delta=delta,
             confidence=confidence,
             seed=seed,
@@ -96,7 +96,12 @@ def audit_model(
             "model": type(model).__name__ if not isinstance(model, str) else model,
             "outputs": found[0].kind,
             "clipped": found[0].clipped + found[1].clipped,
-            "warnings": [*audit.metadata["warnings"], *dict.fromkeys((*found[0].warnings, *found[1].warnings))],
+            "accuracy": {"members": _accuracy(found[0]), "nonmembers": _accuracy(found[1])},
+            "warnings": [
+                *audit.metadata["warnings"],
+                *(f"members: {w}" for w in found[0].warnings),
+                *(f"nonmembers: {w}" for w in found[1].warnings),
+            ],
             "goodness_of_fit": _fit(scores, seed),
             "fingerprint": {"members": fingerprint(*inside), "nonmembers": fingerprint(*outside)},
             "mechanism": None if mechanism is None else repr(mechanism),
@@ -105,8 +110,16 @@ def audit_model(
     )
 
 
+def _classes(inside: Any, outside: Any) -> dict[str, Any]:
+    return {} if inside is None or outside is None else {"class": (inside, outside)}
+
+
+def _accuracy(losses: Losses) -> float | None:
+    return None if losses.correct is None else float(np.mean(losses.correct))
+
+
 def _guard(inside: Any, outside: Any, confidence: float, seed: int) -> Guard:
-    return check_shift(inside[0], outside[0], labels=(inside[1], outside[1]), confidence=confidence, seed=seed)
+    return check_shift(inside[0], outside[0], labels=_classes(inside[1], outside[1]).get("class"), confidence=confidence, seed=seed)
 
 
 def _account_delta(delta: float) -> float:
@@ -175,7 +188,7 @@ def star_curve(
     return {"fpr": fpr[keep], "fnr": fnr[keep], "epsilon": epsilon, "best": int(np.argmax(epsilon))}
 
 
-def most_exposed(scores: Scores, labels: npt.NDArray[Any]) -> tuple[dict[str, Any], ...]:
+def most_exposed(scores: Scores, labels: npt.NDArray[Any] | None) -> tuple[dict[str, Any], ...]:
     """The members that the attack is surest of, with the share of non-members that look as much like members."""
     count = min(MOST_EXPOSED, scores.members.size)
     first = np.argsort(-scores.members, kind="stable")[:count]
@@ -185,7 +198,7 @@ def most_exposed(scores: Scores, labels: npt.NDArray[Any]) -> tuple[dict[str, An
             "record": int(i),
             "score": float(scores.members[i]),
             "threshold_fpr": float(a / scores.nonmembers.size),
-            "label": str(labels[i]),
+            "label": "" if labels is None else str(labels[i]),
         }
         for i, a in zip(first, above, strict=True)
     )
@@ -195,7 +208,21 @@ def fingerprint(features: Any, labels: Any) -> str:
     """SHA-256 of a dataset's content, shape and type."""
     digest = hashlib.sha256()
     for part in (features, labels):
-        array = np.asarray(part)
-        digest.update(f"{array.shape}{array.dtype}".encode())
-        digest.update("\0".join(map(str, array.ravel())).encode() if array.dtype.kind in "OU" else array.tobytes())
+        for piece in _pieces(part):
+            digest.update(piece)
     return digest.hexdigest()
+
+
+def _pieces(part: Any) -> Iterator[bytes]:
+    if hasattr(part, "tocsr"):
+        csr = part.tocsr()
+        yield from (piece for array in (csr.data, csr.indices, csr.indptr) for piece in _pieces(array))
+    elif isinstance(part, (list, tuple)):
+        yield f"list of {len(part)}".encode()
+        yield from (piece for item in part for piece in _pieces(item))
+    elif part is None or isinstance(part, str):
+        yield repr(part).encode()
+    else:
+        array = np.asarray(part)
+        yield f"{array.shape}{array.dtype}".encode()
+        yield repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import array
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +17,10 @@ from dosimeter._validate import FloatArray, InputError, IntArray
 UintArray = npt.NDArray[np.uint64]
 KINDS = ("auto", "tabular", "image", "text")
 CHANNELS = (1, 3, 4)
+THUMBNAIL = 8
+BLOCK = 1 << 22  # numbers that are looked at in one go
 CONTINUOUS = 20  # more distinct fractional labels than this are a regression target
-TEXT_CHARACTERS = 50_000  # of each text, for words and shingles; exact copies are compared in full
+TEXT_CHARACTERS = 5_000  # of each text, for words and shingles; exact copies are compared in full
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +57,8 @@ def read_records(members: Any, nonmembers: Any, labels: Any = None, kind: str = 
         if not isinstance(labels, (tuple, list)) or len(labels) != 2:
             raise InputError(f"labels must be a pair (of members, of nonmembers), got {check.show(labels)}.")
         own, other = labels
+        if (own is None) != (other is None):
+            raise InputError("labels holds None for one side only; give labels for both sides or for neither.")
     texts = _texts("members", first, kind), _texts("nonmembers", second, kind)
     if texts[0] is not None and texts[1] is not None:
         found, pair, missing = "text", (texts[0], texts[1]), 0
@@ -107,6 +112,8 @@ def _arrays(first: Any, second: Any, kind: str) -> tuple[str, tuple[Any, Any], i
             raise InputError(
                 f"{name} must be an array of records, got {check.show(value)}; pass one row for each record."
             )
+        if len(array) == 0:
+            raise InputError(f"{name} holds no record; pass at least one.")
         arrays.append(array[:, None] if array.ndim == 1 else array)
     a, b = arrays
     if a.shape[1:] != b.shape[1:]:
@@ -121,12 +128,16 @@ def _arrays(first: Any, second: Any, kind: str) -> tuple[str, tuple[Any, Any], i
     else:
         flat = a.reshape(len(a), -1), b.reshape(len(b), -1)
         numeric = all(x.dtype.kind in "biuf" for x in flat)
-        pair = (flat[0].astype(np.float64), flat[1].astype(np.float64)) if numeric else _encoded(*flat)
+        pair = (_floats(flat[0]), _floats(flat[1])) if numeric else _encoded(*flat)
     missing = 0
     for name, side in zip(("members", "nonmembers"), pair, strict=True):
         if side.dtype.kind == "f":
             missing += _count_missing(name, side)
     return found, pair, missing
+
+
+def _floats(array: npt.NDArray[Any]) -> FloatArray:
+    return array.astype(np.float64, copy=False)
 
 
 def _images(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -160,10 +171,15 @@ def _encoded(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> tuple[FloatArray, Floa
         try:
             coded[:, j] = column.astype(np.float64)
         except (ValueError, TypeError):
-            absent = np.array([v is None or v != v for v in column])
-            names = np.array([str(v) for v in column])
-            coded[:, j] = np.where(absent, np.nan, np.unique(names, return_inverse=True)[1])
+            names = [None if _absent(v) else str(v) for v in column]
+            place: dict[str | None, float] = {v: i for i, v in enumerate(sorted({v for v in names if v is not None}))}
+            place[None] = np.nan
+            coded[:, j] = [place[v] for v in names]
     return coded[: len(a)], coded[len(a) :]
+
+
+def _absent(value: Any) -> bool:
+    return value is None or (not isinstance(value, str) and str(value) in ("nan", "<NA>", "NaT"))
 
 
 def _codes(own: Any, other: Any, members: int, nonmembers: int) -> tuple[IntArray, IntArray]:
@@ -211,25 +227,43 @@ def digest(text: str) -> int:
 _WORD = re.compile(r"\w+")
 
 
-def word_hashes(texts: list[str]) -> tuple[UintArray, IntArray]:
-    """The hashes of all lower-case words in order, and how many words each text has."""
-    vocabulary: dict[str, int] = {}
-    ids: list[int] = []
+class Words(NamedTuple):
+    """The hashes of all words of all texts in order, and how many words each text has."""
+
+    hashes: UintArray
+    counts: IntArray
+
+
+class _Vocabulary(dict[str, int]):
+    def __missing__(self, word: str) -> int:
+        return self.setdefault(word, len(self))
+
+
+def word_hashes(texts: list[str]) -> Words:
+    """The lower-case words of texts, as hashes."""
+    vocabulary = _Vocabulary()
+    ids = array.array("q")
     counts = np.zeros(len(texts), np.int64)
     for row, text in enumerate(texts):
         words = _WORD.findall(text[:TEXT_CHARACTERS].lower())
         counts[row] = len(words)
-        ids += [vocabulary.setdefault(word, len(vocabulary)) for word in words]
+        ids.extend(map(vocabulary.__getitem__, words))
     hashes = np.array([digest(word) for word in vocabulary], np.uint64)
-    return (hashes[np.array(ids, np.int64)] if ids else np.zeros(0, np.uint64)), counts
+    return Words(hashes[np.array(ids, np.int64)] if ids else hashes, counts)
 
 
-def thumbnails(images: npt.NDArray[Any], side: int = 8) -> FloatArray:
-    """Images averaged over blocks to at most side x side for each channel, as (n, h', w', c)."""
+def thumbnails(images: npt.NDArray[Any]) -> FloatArray:
+    """Rows of at most THUMBNAIL x THUMBNAIL block means for each channel, then each channel's mean and deviation."""
+    step = max(1, BLOCK // images[0].size)
+    return np.concatenate([_thumbnails(images[i : i + step]) for i in range(0, len(images), step)])
+
+
+def _thumbnails(images: npt.NDArray[Any]) -> FloatArray:
+    flat = images.reshape(len(images), -1, images.shape[-1]).astype(np.float64)
     out: Any = images
     for axis in (1, 2):
         size = out.shape[axis]
-        edges = np.linspace(0, size, min(side, size) + 1).astype(np.int64)
+        edges = np.linspace(0, size, min(THUMBNAIL, size) + 1).astype(np.int64)
         out = np.add.reduceat(out, edges[:-1], axis=axis, dtype=np.float64)
         out /= np.diff(edges).reshape([-1 if k == axis else 1 for k in range(4)])
-    return np.asarray(out, np.float64)
+    return np.concatenate([out.reshape(len(out), -1), flat.mean(axis=1), flat.std(axis=1)], axis=1)

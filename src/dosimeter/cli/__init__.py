@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
+from typing import cast
 
-import click
 import typer
 
 from dosimeter._validate import InputError
@@ -19,6 +19,7 @@ from dosimeter.cli.gate import gate
 from dosimeter.cli.one_run import one_run
 from dosimeter.cli.panoramia import panoramia
 from dosimeter.cli.plan import plan
+from dosimeter.cli.report import report
 from dosimeter.cli.selftest import selftest
 
 app = typer.Typer(
@@ -28,8 +29,13 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (demo, audit, estimate, one_run, panoramia, account, choose, claim, gate, plan, selftest):
+for command in (demo, audit, estimate, one_run, panoramia, account, choose, claim, report, gate, plan, selftest):
     app.command(name=command.__name__.replace("_", "-"))(command)
+
+# Typer carries its own copy of click in newer versions; the common base of its usage errors is found either way.
+_USAGE_ERROR = cast(
+    type[typer.BadParameter], [base for base in typer.BadParameter.__mro__ if hasattr(base, "format_message")][-1]
+)
 
 
 def main() -> None:
@@ -38,11 +44,11 @@ def main() -> None:
         code = app(standalone_mode=False)
     except InputError as error:
         code = _refuse(str(error))
-    except click.ClickException as error:
+    except _USAGE_ERROR as error:
         code = _refuse(error.format_message())
-    except (ImportError, FileNotFoundError, PermissionError, IsADirectoryError) as error:
+    except (ImportError, OSError) as error:
         code = _refuse(str(error))
-    except (KeyboardInterrupt, click.exceptions.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         err.print("stopped")
         code = 130
     sys.exit(code or 0)

@@ -1,0 +1,78 @@
+"""From whatever a person calls their model to a BlackBox."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dosimeter._validate import InputError, show
+from dosimeter.models.black_box import BlackBox
+from dosimeter.models.estimator import Estimator
+from dosimeter.models.function import Function
+from dosimeter.models.onnx_file import OnnxFile
+from dosimeter.models.outputs import Kind
+from dosimeter.models.torch_module import TorchModule
+
+
+def access(
+    model: Any,
+    *,
+    batch_size: int | None = None,
+    device: Any = None,
+    outputs: Kind | None = None,
+    classes: Sequence[Any] | None = None,
+) -> BlackBox:
+    """Black-box access to a model.
+
+    `model` is a fitted scikit-learn classifier, a torch module, the path of an .onnx file, a
+    `HuggingFace(model, tokenizer)`, a function X -> outputs, or a BlackBox, which is returned as it is.
+    `outputs` says what a function, module or file returns ("logits", "log-probabilities" or "probabilities"); without
+    it the first batch decides and a warning states the decision. `classes` names its columns; without it labels are
+    column numbers. `device` is for modules and files. The batch size is chosen to fit memory unless given.
+    """
+    stated = {"outputs": outputs, "classes": classes}
+    if isinstance(model, BlackBox):
+        _refuse_options("a BlackBox that is already built", {"batch_size": batch_size, "device": device, **stated})
+        return model
+    if isinstance(model, type):
+        raise InputError(f"model is the class {model.__name__}; pass a fitted object of it.")
+    if isinstance(model, (str, os.PathLike)):
+        path = Path(model)
+        if path.suffix.lower() != ".onnx":
+            raise InputError(
+                f"model is the file {path}, and only .onnx files are read, since loading others may run code; export "
+                "the model to ONNX, or load it yourself and pass the object."
+            )
+        return OnnxFile(path, batch_size=batch_size, device=device, **stated)
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module):
+        transformers: Any = sys.modules.get("transformers")
+        if transformers is not None and isinstance(model, transformers.PreTrainedModel):
+            raise InputError(
+                f"{type(model).__name__} is a Hugging Face model; pass dosimeter.models.HuggingFace(model, tokenizer)."
+            )
+        return TorchModule(model, batch_size=batch_size, device=device, **stated)
+    if hasattr(model, "predict_proba") or hasattr(model, "decision_function"):
+        _refuse_options("a scikit-learn classifier", {"device": device, **stated})
+        return Estimator(model, batch_size=batch_size)
+    if callable(model):
+        _refuse_options("a function", {"device": device})
+        return Function(model, batch_size=batch_size, **stated)
+    if hasattr(model, "predict"):
+        raise InputError(
+            f"{type(model).__name__} has neither predict_proba nor decision_function; pass a classifier, or a function "
+            "that returns probabilities or logits."
+        )
+    raise InputError(
+        f"model must be a classifier, a torch module, a path to an .onnx file, a HuggingFace(model, tokenizer) or a "
+        f"function, got {show(model)}; pass one of these."
+    )
+
+
+def _refuse_options(what: str, options: dict[str, Any]) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"{name} has no meaning for {what}, got {show(value)}; leave it out.")

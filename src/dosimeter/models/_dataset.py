@@ -1,0 +1,173 @@
+"""Records and labels from arrays, files and torch datasets."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dosimeter._validate import InputError, show
+from dosimeter.models import _batches
+from dosimeter.models.outputs import Array, fetched, labels
+from dosimeter.reading import pick, read_columns
+
+_LOOK = 1000
+LABEL_COLUMNS = ("label", "y", "target", "class")
+
+
+def dataset(data: Any, *, label: str | None = None) -> tuple[Any, Any]:
+    """Records X and labels y, checked: equally many, at least one, finite, labels whole numbers or strings.
+
+    `data` is a pair (X, y); the path of an .npz (arrays X and y, x and y, or features and labels), .csv or .parquet
+    file (numeric columns and a label column: `label`, or the one called label, y, target or class); or a torch dataset
+    of pairs. For language models, which need no labels, a list of texts or a pair (X, None): y is then None.
+    """
+    if isinstance(data, (str, os.PathLike)):
+        X, y = _from_file(data, label)
+    elif label is not None:
+        raise InputError(f"label names a column of a .csv or .parquet file, got {show(label)}; leave it out.")
+    elif _is_texts(data):
+        X, y = list(data), None
+    elif isinstance(data, (tuple, list)) and len(data) == 2:
+        X, y = data
+    elif not isinstance(data, (tuple, list, np.ndarray, Mapping)) and _is_indexed(data):
+        X, y = _from_pairs(data)
+    else:
+        raise InputError(
+            f"data must be a pair (X, y), the path of an .npz, .csv or .parquet file, or a torch dataset, got "
+            f"{show(data)}; pass one of these."
+        )
+    X = _records(X)
+    return X, None if y is None else labels(y, _batches.count(X))
+
+
+def _from_file(path: str | os.PathLike[str], label: str | None) -> tuple[Any, Any]:
+    columns = read_columns(path)
+    if str(path).lower().endswith(".npz"):
+        if label is not None:
+            raise InputError(f"label names a column of a table, and {path} is an .npz file; leave it out.")
+        features, target = pick(columns, path, ("X", "y"), ("x", "y"), ("features", "labels"))
+        return columns[features], columns[target]
+    names = [name for name in ((label,) if label is not None else LABEL_COLUMNS) if name in columns]
+    if len(names) != 1:
+        found = "several of them" if names else f"only {show(list(columns), 90)}"
+        raise InputError(
+            f"{path} must have one label column ({label or ', '.join(LABEL_COLUMNS)}) and has {found}; name it."
+        )
+    features_of = {name: values for name, values in columns.items() if name != names[0]}
+    if not features_of:
+        raise InputError(f"{path} has a label column and no other; add the feature columns.")
+    if columns[names[0]].size == 0:
+        raise InputError(f"{path} has a header and no record; write it again.")
+    words = [name for name, values in features_of.items() if values.dtype.kind not in "biuf"]
+    if words:
+        raise InputError(f"{path} has columns that are not numbers: {show(words, 120)}; encode or remove them.")
+    return np.stack([values.astype(np.float64) for values in features_of.values()], axis=1), columns[names[0]]
+
+
+def _is_indexed(data: Any) -> bool:
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(data, torch.utils.data.IterableDataset):
+        return False
+    return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "shape")
+
+
+def _from_pairs(data: Any) -> tuple[Any, Any]:
+    """Records of a dataset that gives pairs (x, y) by index."""
+    tensors = getattr(data, "tensors", None)
+    if isinstance(tensors, tuple):
+        if len(tensors) != 2:
+            raise InputError(f"the dataset holds {len(tensors)} tensors; it must hold two, the records and the labels.")
+        return tensors[0], tensors[1]
+    first: list[Array] = []
+    second: list[Any] = []
+    began = time.monotonic()
+    with _batches.Progress(len(data), "Reading {} records") as progress:
+        for index in range(len(data)):
+            x, y = _pair(data[index], index)
+            if first and first[0].shape != x.shape:
+                raise InputError(
+                    f"the dataset's item {index} has shape {x.shape} and item 0 {first[0].shape}; resize them."
+                )
+            first.append(x)
+            second.append(y)
+            if index % _LOOK == _LOOK - 1:
+                progress.look(index + 1, time.monotonic() - began, _LOOK)
+                progress.advance(index + 1)
+    if not first:
+        raise InputError("the dataset holds no record; pass at least one.")
+    return np.stack(first), np.asarray(second)
+
+
+def _pair(item: Any, index: int) -> tuple[Array, Any]:
+    if not isinstance(item, (tuple, list)) or len(item) != 2:
+        raise InputError(f"the dataset's item {index} is not a pair (x, y), got {show(item)}; return pairs.")
+    x, y = np.asarray(fetched(item[0])), np.asarray(fetched(item[1]))
+    if y.size != 1:
+        raise InputError(
+            f"the dataset's item {index} has a label of shape {y.shape}; return one label for each record."
+        )
+    return x, y.item()
+
+
+def _is_texts(X: Any) -> bool:
+    if isinstance(X, np.ndarray):
+        return X.dtype.kind in "UT" and X.ndim == 1
+    return isinstance(X, list) and bool(X) and all(isinstance(text, str) for text in X)
+
+
+def _records(X: Any) -> Any:
+    """X as it is, refused when a number in it is not finite."""
+    X = fetched(X)
+    if _is_texts(X):
+        return [str(text) for text in X]
+    if hasattr(X, "iloc"):
+        numeric = X.select_dtypes(include="number") if hasattr(X, "select_dtypes") else X
+        _finite(np.asarray(numeric))
+        return X
+    if hasattr(X, "tocsr"):
+        X = X.tocsr()
+        if not np.isfinite(X.data).all():
+            raise InputError("X has values that are not finite; remove or repair these records first.")
+        return X
+    try:
+        array = np.asarray(X)
+    except (ValueError, TypeError, OverflowError):
+        return _ragged(X)
+    if array.dtype.kind == "O":
+        return _ragged(X)
+    if array.ndim < 2 or 0 in array.shape:
+        raise InputError(f"X has shape {array.shape}; pass an array of at least one record, one row a record.")
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"X must hold numbers, got type {array.dtype}; encode words as numbers first.")
+    _finite(array)
+    return array
+
+
+def _ragged(X: Any) -> list[Array]:
+    """Token arrays of different lengths."""
+    try:
+        rows = [np.asarray(fetched(row)) for row in X]
+    except (ValueError, TypeError, OverflowError):
+        rows = []
+    good = [row.ndim == 1 and row.dtype.kind in "iu" for row in rows]
+    if not good or not all(good):
+        at = good.index(False) if good else 0
+        raise InputError(
+            f"X[{at}] is neither a row of numbers nor of tokens; rows of mixed length must be token numbers."
+        )
+    return rows
+
+
+def _finite(array: Array) -> None:
+    if array.dtype.kind == "f":
+        bad = ~np.isfinite(array).reshape(array.shape[0], -1).all(axis=1)
+        if bad.any():
+            raise InputError(
+                f"X[{int(np.argmax(bad))}] has a value that is not finite ({int(bad.sum())} of {bad.size} records); "
+                "remove or repair these records first."
+            )

@@ -1,0 +1,238 @@
+"""What a model answers, checked once, and the losses that follow from it (SPEC §1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from dosimeter import _validate as check
+from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray, show
+from dosimeter.estimators.losses import losses_from_logits, losses_from_probabilities
+
+Kind = Literal["logits", "log-probabilities", "probabilities"]
+Array = npt.NDArray[Any]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+_ROW_SUM_TOLERANCE = 1e-3
+_ROUNDING = 1e-6  # a softmax in single precision may pass 0 or 1 by this much
+
+
+@dataclass(frozen=True)
+class Losses:
+    """One loss for each record, low for a likely member, and what was lost on the way to it."""
+
+    values: FloatArray
+    clipped: int
+    kind: Kind
+    warnings: tuple[str, ...] = ()
+    correct: BoolArray | None = field(default=None, repr=False)  # is the true class the model's first choice?
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """A model's outputs: shape (n,) for class 1 of a binary model, or (n, classes).
+
+    `classes` holds the label of each column; None means that the labels are the column numbers.
+    """
+
+    values: Array
+    kind: Kind
+    classes: tuple[Any, ...] | None = None
+    warnings: tuple[str, ...] = ()
+
+    def losses(self, y: Any) -> Losses:
+        """The losses of the records whose true labels are `y`."""
+        count = 2 if self.values.ndim == 1 else self.values.shape[1]
+        columns = columns_of(labels(y, self.values.shape[0]), self.classes, count)
+        values, clipped, correct = losses_of(self.values, self.kind, columns)
+        return Losses(values, clipped, self.kind, (*self.warnings, *clip_warning(clipped, values.size)), correct)
+
+
+def losses_of(values: Array, kind: Kind, columns: IntArray) -> tuple[FloatArray, int, BoolArray]:
+    """Losses, how many were clipped, and whether the true class is the first choice, from checked outputs."""
+    if kind == "probabilities":
+        losses, clipped = losses_from_probabilities(values, columns)
+    else:  # the loss does not change when a row is shifted, so log-probabilities are logits
+        losses, clipped = losses_from_logits(values, columns), 0
+    correct: BoolArray = losses < 0 if values.ndim == 1 else values.argmax(axis=1) == columns
+    return losses, clipped, correct
+
+
+def clip_warning(clipped: int, records: int) -> tuple[str, ...]:
+    """The sentence that goes with clipped losses, or nothing."""
+    if not clipped:
+        return ()
+    return (
+        f"{clipped} of {records} records have a probability that rounded to 0 or 1; their losses were clipped and the "
+        "tail beyond is lost; a model that gives logits keeps it",
+    )
+
+
+def array_of(raw: Any) -> Array:
+    """A model's answer as an array; tensors are fetched from their device."""
+    if isinstance(raw, (tuple, dict)):
+        raise InputError(
+            f"the model returns a {type(raw).__name__}, not an array; wrap it in a function that returns the outputs "
+            "alone, of shape (n,) or (n, classes)."
+        )
+    try:
+        return np.asarray(fetched(raw))
+    except Exception as error:
+        reason = "the rows have mixed lengths" if isinstance(raw, list) else show(str(error))
+        raise InputError(f"the model's outputs cannot be read as an array ({reason}); return an array.") from None
+
+
+def fetched(value: Any) -> Any:
+    """A tensor as an array, from whatever device; anything else as it is."""
+    if not hasattr(value, "detach"):
+        return value
+    value = value.detach().cpu()
+    return (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
+
+
+def shaped(raw: Any, rows: int, start: int) -> Array:
+    """A batch of outputs as a finite array of `rows` rows, (n, 1) flattened; `start` numbers the records."""
+    array = array_of(raw)
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"the model's outputs must be numbers, got an array of type {array.dtype}; convert to float.")
+    if array.ndim not in (1, 2) or 0 in array.shape or array.shape[0] != rows:
+        raise InputError(
+            f"the model's outputs have shape {array.shape} for {rows} record(s); it must return {rows} row(s), of "
+            f"shape ({rows},) or ({rows}, classes)."
+        )
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    _refuse(np.isfinite(array), start, "has an output that is NaN or infinite", "repair the model or these records")
+    if array.ndim == 2 and array.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            spread = array.max(axis=1) - array.min(axis=1)
+        _refuse(np.isfinite(spread), start, "has outputs further apart than the largest float", "scale them down")
+    return array
+
+
+def checked(values: Array, kind: Kind, start: int) -> Array:
+    """Outputs that are what `kind` says: probabilities in [0, 1] with rows that sum to 1."""
+    if kind == "logits":
+        return values
+    if kind == "log-probabilities":
+        if values.ndim == 1:
+            raise InputError(
+                "the model returns one log-probability for each record; return those of both classes, shape (n, 2), "
+                "or the logit: one number loses the tail."
+            )
+        normal = _sums_to_one(np.exp(np.minimum(values, 1.0)))
+        what = "has log-probabilities whose exponentials do not sum to 1"
+        _refuse(normal, start, what, 'pass outputs="logits" if they are not normalised')
+        return values
+    _refuse(_in_unit(values), start, "has a probability outside [0, 1]", 'pass outputs="logits" if these are logits')
+    if values.ndim == 2:
+        what = "has probabilities that do not sum to 1"
+        _refuse(_sums_to_one(values), start, what, "normalise the rows, or return logits")
+    return values.clip(0, 1) if values.dtype.kind == "f" else values
+
+
+def infer_kind(values: Array) -> tuple[Kind, str]:
+    """What outputs of unstated kind are, with the reason."""
+    unit = bool(_in_unit(values).all())
+    if values.ndim == 1:
+        if not unit:
+            return "logits", "outputs taken for the logits of class 1, since some lie outside [0, 1]"
+        return "probabilities", (
+            'outputs taken for probabilities of class 1, since all lie in [0, 1]; pass outputs="logits" if they are not'
+        )
+    if not unit:
+        return "logits", "outputs taken for logits, since some lie outside [0, 1]"
+    normal = _sums_to_one(values)
+    if normal.all():
+        return "probabilities", "outputs taken for probabilities, since they lie in [0, 1] and the rows sum to 1"
+    index = int(np.argmin(normal))
+    raise InputError(
+        f"the model's outputs lie in [0, 1] but do not sum to 1 (record {index}: {values[index].sum():.6g}); normalise "
+        'the probabilities, or pass outputs="logits" if these are logits.'
+    )
+
+
+def _rounding(values: Array) -> float:
+    return 8 * float(np.finfo(values.dtype).eps) if values.dtype.kind == "f" else 0.0
+
+
+def _in_unit(values: Array) -> BoolArray:
+    slack = max(_ROUNDING, _rounding(values))
+    inside: BoolArray = (values >= -slack) & (values <= 1 + slack)
+    return inside
+
+
+def _sums_to_one(values: Array) -> BoolArray:
+    near: BoolArray = np.abs(values.sum(axis=1, dtype=np.float64) - 1) <= max(_ROW_SUM_TOLERANCE, _rounding(values))
+    return near
+
+
+def labels(y: Any, records: int | None = None) -> Array:
+    """Labels as a flat array of whole numbers (int64) or strings."""
+    if y is None:
+        raise InputError("labels are missing; pass y with one label for each record.")
+    try:
+        raw = np.asarray(fetched(y))
+    except (ValueError, TypeError, OverflowError):
+        raise InputError("labels have rows of mixed lengths; pass one label for each record.") from None
+    if raw.ndim == 2 and raw.shape[1] == 1:
+        raw = raw[:, 0]
+    if raw.ndim != 1:
+        raise InputError(f"labels have shape {raw.shape}; pass one label for each record, not one column per class.")
+    if records is not None and raw.size != records:
+        raise InputError(f"there are {raw.size} labels but {records} records; they must pair up.")
+    if raw.dtype.kind == "O":
+        if all(isinstance(value, str) for value in raw):
+            return raw.astype(str)
+        try:
+            raw = raw.astype(np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise InputError("labels mix types or hold empty cells; use whole numbers, or strings alone.") from None
+    if raw.dtype.kind in "UT":
+        return raw.astype(str)
+    array = check.finite_array("labels", raw)
+    good = (array == np.floor(array)) & (np.abs(array) < 2.0**62)
+    if not good.all():
+        index = int(np.argmin(good))
+        raise InputError(f"labels[{index}] is {array[index]:g}; labels must be whole numbers or strings.")
+    return raw.astype(np.int64)
+
+
+def columns_of(y: Array, classes: Sequence[Any] | None, count: int) -> IntArray:
+    """The column of each label; `y` from `labels`, `count` the number of columns."""
+    if classes is None:
+        if y.dtype.kind == "U":
+            raise InputError(
+                f"labels[0] is {show(str(y[0]))}, but the model does not say which column that is; pass classes=, the "
+                "label of each column, or labels that are column numbers."
+            )
+        good = (y >= 0) & (y < count)
+        if not good.all():
+            index = int(np.argmin(good))
+            raise InputError(
+                f"labels[{index}] is {y[index]}, outside the model's classes 0 to {count - 1}; pass classes=, the "
+                "label of each column, if they have other names."
+            )
+        return y.astype(np.int64)
+    if len(classes) != count:
+        raise InputError(f"the model has {len(classes)} classes but {count} columns of outputs; they must agree.")
+    known = {value: column for column, value in enumerate(classes)}
+    unique, inverse = np.unique(y, return_inverse=True)
+    columns = np.array([known.get(value, -1) for value in unique.tolist()], dtype=np.int64)[inverse]
+    if columns.min() < 0:
+        index = int(np.argmax(columns < 0))
+        raise InputError(
+            f"labels[{index}] is {show(y.tolist()[index])}, which is not one of the model's classes "
+            f"({show(list(classes), 90)}); remove these records or correct the labels."
+        )
+    return columns
+
+
+def _refuse(good: Any, start: int, what: str, remedy: str) -> None:
+    """Refuse outputs of which a record is not good; counted over the batch at hand."""
+    if not good.all():
+        rows = good.reshape(good.shape[0], -1).all(axis=1)
+        raise InputError(f"the model's answer for record {start + int(np.argmin(rows))} {what}; {remedy}.")
