@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -81,7 +82,7 @@ class Audit:
         """One self-contained page for people."""
         from dosimeter.report import write_html
 
-        write_html(self, path)
+        write_html(self, Path(path))
 
     @classmethod
     def from_json(cls, text: str) -> Audit:

@@ -117,7 +117,7 @@ def _fit_and_score(
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     features, y = views[name], member[train]
     if isinstance(features, np.ndarray) and features.shape[1] > MOST_COLUMNS[name]:

@@ -119,7 +119,9 @@ def _accuracy(losses: Losses) -> float | None:
 
 
 def _guard(inside: Any, outside: Any, confidence: float, seed: int) -> Guard:
-    return check_shift(inside[0], outside[0], labels=_classes(inside[1], outside[1]).get("class"), confidence=confidence, seed=seed)
+    return check_shift(
+        inside[0], outside[0], labels=_classes(inside[1], outside[1]).get("class"), confidence=confidence, seed=seed
+    )
 
 
 def _account_delta(delta: float) -> float:

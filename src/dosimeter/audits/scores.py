@@ -137,8 +137,8 @@ def _thin(fp: Any, tp: Any, nonmembers: int, members: int) -> Any:
         return np.arange(fp.size)
     grid = np.linspace(0, 1, CURVE_POINTS)
     marks = [
-        np.searchsorted(fp, nonmembers ** (grid - 1) * nonmembers),
-        np.searchsorted(fp, grid * nonmembers),
+        np.searchsorted(fp, nonmembers ** (grid - 1) * nonmembers, "right") - 1,
+        np.searchsorted(fp, grid * nonmembers, "right") - 1,
         np.searchsorted(tp, grid * members),
         np.array([0, fp.size - 1]),
     ]

@@ -1,0 +1,114 @@
+"""What the page says, as values: drawn from an audit once, used by charts, captions and tables alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from dosimeter._validate import FloatArray
+from dosimeter.accounting import Guarantee
+from dosimeter.audits.audit import Audit
+from dosimeter.region import tradeoff
+
+SHOWN_FPR = 0.01
+
+
+def known(value: float | None) -> float:
+    """A number where JSON may hold None for infinity."""
+    return math.inf if value is None else float(value)
+
+
+def ordered(upper: Iterable[Guarantee]) -> list[Guarantee]:
+    """Guarantees for reading: proven ones first, the tightest first."""
+    return sorted(upper, key=lambda g: (not g.is_bound, g.epsilon))
+
+
+def guarantee(audit: Audit) -> Guarantee | None:
+    """The tightest proven upper bound: that of the region if there is one, else the smallest of the accountants'."""
+    if audit.region:
+        stated = Guarantee.from_dict(audit.region["upper"])
+        if stated.is_bound:
+            return stated
+    proven = [g for g in ordered(audit.upper) if g.is_bound]
+    return proven[0] if proven else None
+
+
+def contradiction(audit: Audit) -> bool:
+    """Whether the attack has shown more than the guarantee allows."""
+    if audit.region:
+        return bool(audit.region.get("contradiction"))
+    stated, shown = guarantee(audit), audit.headline
+    if stated is None or not shown.validity.is_bound:
+        return False
+    return shown.low > stated.epsilon and shown.delta >= stated.delta
+
+
+def tpr_points(audit: Audit) -> list[dict[str, float]]:
+    """TPR at the low FPRs of the curve."""
+    return [dict(point) for point in audit.curve.get("tpr_at_fpr") or ()]
+
+
+def tpr_at(audit: Audit, fpr: float) -> dict[str, float] | None:
+    """The measured TPR at one of the curve's FPRs."""
+    return next((p for p in tpr_points(audit) if math.isclose(p["fpr"], fpr, rel_tol=1e-9)), None)
+
+
+def most_tpr(fpr: FloatArray, epsilon: float, delta: float) -> FloatArray:
+    """The largest TPR that (ε, δ) allows at each FPR."""
+    return 1 - tradeoff(fpr, epsilon, delta)
+
+
+def roc_lines(audit: Audit, points: int) -> dict[str, Any] | None:
+    """Measured TPR and its simultaneous lower limit on a logarithmic grid of FPRs, and where the axes begin.
+
+    Both are steps: the TPR at FPR x is the largest reached with at most x, and the limit at x is the largest
+    `tpr_low` whose `fpr_high` is at most x. The grid holds every marked FPR, so no marked point moves.
+    """
+    curve = audit.curve
+    if not curve or len(curve.get("fpr", ())) == 0:
+        return None
+    fpr, tpr = np.array(curve["fpr"], dtype=float), np.array(curve["tpr"], dtype=float)
+    high, low = np.array(curve["fpr_high"], dtype=float), np.array(curve["tpr_low"], dtype=float)
+    marks = tpr_points(audit)
+    marked = [p["fpr"] for p in marks]
+    fpr, tpr = np.append(fpr, marked), np.append(tpr, [p["tpr"] for p in marks])  # thinning may have dropped them
+    smallest = float(fpr[fpr > 0].min()) if (fpr > 0).any() else 1e-3
+    x_min = 10.0 ** math.floor(math.log10(max(min(smallest, 0.1), 1e-7)) + 1e-9)
+    grid = np.unique(np.concatenate([np.geomspace(x_min, 1, points), [m for m in marked if m >= x_min], [x_min, 1.0]]))
+    grid = grid[(grid >= x_min) & (grid <= 1)]
+    measured, limit = _steps(fpr, tpr, grid), _steps(high, low, grid)
+    positive = measured[measured > 0]
+    start = float(positive.min()) if positive.size else 1.0
+    y_min = 10.0 ** math.floor(math.log10(max(min(start, 0.1), x_min)) + 1e-9)
+    return {"fpr": grid, "tpr": measured, "tpr_low": limit, "x_min": x_min, "y_min": y_min}
+
+
+def _steps(x: FloatArray, y: FloatArray, grid: FloatArray) -> FloatArray:
+    """The largest y whose x is at most each grid point; 0 where there is none."""
+    order = np.argsort(x, kind="stable")
+    best = np.concatenate([[0.0], np.maximum.accumulate(y[order])])
+    # A marked FPR such as 0.1 may differ from its count ratio in the last bit.
+    return best[np.searchsorted(x[order], grid * (1 + 1e-12), side="right")]
+
+
+def star(audit: Audit, points: int) -> dict[str, Any] | None:
+    """The Epsilon* curve by rising FPR where ε is finite and 0 < FPR < 1, thinned without losing the supremum."""
+    found = audit.star
+    if not found or len(found["fpr"]) == 0:
+        return None
+    fpr, fnr, eps = (np.array(found[name], dtype=float) for name in ("fpr", "fnr", "epsilon"))
+    keep = np.flatnonzero(np.isfinite(eps) & (fpr > 0) & (fpr < 1))
+    if keep.size == 0:
+        return None
+    keep = keep[np.argsort(fpr[keep], kind="stable")]
+    best = found.get("best")
+    at = np.flatnonzero(keep == best) if best is not None else np.array([], dtype=int)
+    if keep.size > points:
+        even = np.linspace(0, keep.size - 1, points).round().astype(int)
+        chosen = np.unique(np.concatenate([even, at]))
+        at = np.searchsorted(chosen, at)
+        keep = keep[chosen]
+    return {"fpr": fpr[keep], "fnr": fnr[keep], "epsilon": eps[keep], "best": int(at[0]) if at.size else None}

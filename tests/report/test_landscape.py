@@ -1,0 +1,122 @@
+"""The frontier and the densities of the privacy–utility landscape, and the page that compares audits."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+
+import numpy as np
+import pytest
+import samples
+from hypothesis import given
+from hypothesis import strategies as st
+from test_page import Outline
+
+from dosimeter import report
+from dosimeter._validate import InputError
+from dosimeter.report.compare import strategies
+from dosimeter.report.landscape import bandwidth, density, frontier
+
+POINTS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=14)
+
+
+def beaten(point: tuple[int, int], others: list[tuple[int, int]]) -> bool:
+    """Whether a point or a mixture of two is at least as private and as useful, and better in one of them."""
+    x, y = point
+    if any(a <= x and b >= y and (a, b) != point for a, b in others):
+        return True
+    for (a, b), (c, d) in itertools.permutations(others, 2):
+        if a < x < c and (d - b) * (x - a) >= (y - b) * (c - a) and point not in ((a, b), (c, d)):
+            return True
+    return False
+
+
+@given(POINTS)
+def test_frontier_is_what_no_mixture_beats(points: list[tuple[int, int]]) -> None:
+    x, y = zip(*points, strict=True)
+    found = frontier(x, y).tolist()
+    unbeaten = {p for p in points if not beaten(p, points)}
+    assert {points[i] for i in found} == unbeaten
+    chosen = [points[i] for i in found]
+    assert chosen == sorted(chosen) and all(b[1] > a[1] for a, b in itertools.pairwise(chosen))
+
+
+@given(POINTS, st.floats(0.1, 10), st.floats(-5, 5))
+def test_frontier_does_not_depend_on_units(points: list[tuple[int, int]], scale: float, shift: float) -> None:
+    x, y = np.array(points, float).T
+    assert frontier(x, y).tolist() == frontier(2 * x, y + 1).tolist()
+    assert set(frontier(x, y)) <= set(range(len(points)))
+    assert frontier(x * 4, y * 0.5).tolist() == frontier(x, y).tolist()
+
+
+def test_frontier_refuses_what_it_cannot_order() -> None:
+    with pytest.raises(InputError, match="one pair for each point"):
+        frontier([1, 2], [1])
+    with pytest.raises(InputError, match=r"epsilon\[1\] is inf"):
+        frontier([1, math.inf], [1, 2])
+
+
+def test_density_is_a_density_and_matches_a_direct_sum() -> None:
+    values = np.random.default_rng(0).normal(2, 1, 200)
+    grid = np.linspace(-6, 10, 4001)
+    found = density(values, grid)
+    assert np.trapezoid(found, grid) == pytest.approx(1, abs=1e-9)
+    h = bandwidth(values)
+    # Silverman (1986), equation 3.31
+    assert h == pytest.approx(
+        0.9 * min(values.std(ddof=1), np.subtract(*np.quantile(values, [0.75, 0.25])) / 1.34) * 200**-0.2
+    )
+    at = sum(math.exp(-((2.5 - v) ** 2) / (2 * h * h)) for v in values) / (200 * h * math.sqrt(2 * math.pi))
+    assert density(values, [2.5])[0] == pytest.approx(at, rel=1e-12)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=8))
+def test_density_of_few_or_equal_values_is_finite(values: list[float]) -> None:
+    found = density(values, np.linspace(-200, 200, 50))
+    assert np.isfinite(found).all() and (found >= 0).all()
+    assert density([3.0, 3.0], [3.0], width=0.5)[0] == pytest.approx(1 / (0.5 * math.sqrt(2 * math.pi)))
+    with pytest.raises(InputError, match="width"):
+        density([1.0], [1.0], width=0.0)
+
+
+def test_repeats_become_one_point_with_their_range() -> None:
+    points = strategies(
+        np.array([1.0, 2.0, 0.5, math.inf]), np.array([0.9, 0.8, 0.7, 1.0]), ["a", "a", "b", "c"], ["g"] * 4
+    )
+    assert [p["name"] for p in points] == ["a", "b"]
+    assert (points[0]["epsilon"], points[0]["epsilon_low"], points[0]["epsilon_high"]) == (1.5, 1.0, 2.0)
+    assert points[0]["utility"] == pytest.approx(0.85) and points[0]["repeats"] == 2
+    assert all(p["frontier"] for p in points)
+
+
+def test_compare_page_shows_audits_side_by_side() -> None:
+    audits = [samples.bare(1.0), samples.full(), samples.shifted()]
+    names = ["over-fitted", samples.HOSTILE, "DP"]
+    page = report.compare_page(audits, names, [0.95, 0.9, 0.85], categories=["plain", "plain", "DP"])
+    outline = Outline(page)
+    assert [attrs["id"] for attrs in outline.all("section")] == ["overview", "bounds", "landscape", "claims"]
+    assert samples.HOSTILE in outline.text() and len(outline.all("script")) == 2
+    assert page.index("guard shift") < page.index("ε ≥")
+    assert len(re.findall("<svg", page)) == 4
+    assert all(a.headline.claim in outline.text() for a in audits)
+    without = Outline(report.compare_page(audits[:1], names[:1]))
+    assert [attrs["id"] for attrs in without.all("section")] == ["overview", "bounds", "claims"]
+    star = report.compare_page(audits, names, [0.95, 0.9, 0.85], method="epsilon-star-parametric")
+    assert "epsilon-star-parametric" in star
+
+
+def test_compare_page_refuses_bad_input() -> None:
+    audit = samples.bare()
+    for arguments, message in (
+        (([], []), "at least one Audit"),
+        (([audit], []), "names has 0 entries for 1 audits"),
+        (([audit], ["a"], [0.1, 0.2]), "utilities has 2 entries"),
+        (([audit], ["a"], [math.nan]), r"utilities\[0\] is nan"),
+    ):
+        with pytest.raises(InputError, match=message):
+            report.compare_page(*arguments)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="it has ranked"):
+        report.compare_page([audit], ["a"], method="nothing")
+    with pytest.raises(InputError, match="at most 6"):
+        report.compare_page([audit] * 7, list("abcdefg"), categories=list("abcdefg"))

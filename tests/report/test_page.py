@@ -1,0 +1,359 @@
+"""The page: whole, safe, small, and honest in its order."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import math
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import altair
+import numpy as np
+import pytest
+import samples
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dosimeter import report
+from dosimeter._validate import InputError
+from dosimeter.audits.audit import Audit
+from dosimeter.audits.scores import audit_scores
+from dosimeter.estimate import Validity
+from dosimeter.evidence import Scores
+from dosimeter.report import facts
+from dosimeter.report.markup import esc, json_block
+from dosimeter.report.record import FIELDS, MEANING
+from dosimeter.report.theme import VARIABLES
+
+VOID = {"meta", "br", "img", "input", "link", "hr"}
+
+
+class Outline(HTMLParser):
+    """Elements, attributes and texts of a page, and whether every element is closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.stack: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.feed(text)
+        self.close()
+        assert not self.stack, f"left open: {self.stack}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack, f"</{tag}> closes nothing"
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append((self.stack[-1] if self.stack else "", data))
+
+    def text(self, *skip: str) -> str:
+        return "".join(data for tag, data in self.texts if tag not in {"script", "style", *skip})
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attrs for name, attrs in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    audits = {
+        "full": samples.full(),
+        "bare": samples.bare(),
+        "shifted": samples.shifted(),
+        "hostile": samples.hostile(),
+        "again": Audit.from_json(samples.full().to_json()),
+    }
+    return {name: report.to_html(audit) for name, audit in audits.items()}
+
+
+@pytest.mark.parametrize("name", ["full", "bare", "shifted", "hostile", "again"])
+def test_page_is_well_formed_and_loads_nothing(pages: dict[str, str], name: str) -> None:
+    page = Outline(pages[name])
+    for tag, attrs in page.elements:
+        assert tag in {
+            *[
+                "html",
+                "head",
+                "meta",
+                "title",
+                "style",
+                "body",
+                "a",
+                "header",
+                "h1",
+                "p",
+                "main",
+                "section",
+                "h2",
+                "h3",
+                "div",
+                "dl",
+                "dt",
+                "dd",
+                "nav",
+                "ol",
+                "ul",
+                "li",
+            ]
+        } | {
+            *[
+                "figure",
+                "figcaption",
+                "strong",
+                "svg",
+                "g",
+                "path",
+                "rect",
+                "line",
+                "text",
+                "details",
+                "summary",
+                "table",
+                "caption",
+                "span",
+                "thead",
+                "tbody",
+            ]
+        } | {"tr", "th", "td", "footer", "script"}, tag
+        for attribute, value in attrs.items():
+            assert not attribute.startswith("on") and attribute not in ("style", "src", "srcdoc", "action")
+            if attribute in ("href", "xlink:href"):
+                assert value is not None and value.startswith("#")
+            assert "url(" not in (value or "")
+    without_names = pages[name].replace('xmlns="http://www.w3.org/2000/svg"', "")
+    assert not re.search(r"(?:https?:)?//[a-z]", re.sub(r"<script>.*?</script>", "", without_names, flags=re.S))
+    assert "@import" not in pages[name] and "url(" not in pages[name]
+    assert len(pages[name].encode()) < 1_500_000
+    ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+
+
+def test_policy_allows_only_the_script_and_the_style_of_the_page(pages: dict[str, str]) -> None:
+    page = pages["full"]
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None and "unsafe" not in policy[1] and "default-src 'none'" in policy[1]
+    for tag, directive in (("script", "script-src"), ("style", "style-src")):
+        (body,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, flags=re.S)
+        digest = base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()
+        allowed = re.search(rf"{directive} ([^;]*)", policy[1])
+        assert allowed is not None and allowed[1].strip() == f"'sha256-{digest}'"
+    assert page.index("Content-Security-Policy") < page.index("<style>") < page.index("<script")
+
+
+def test_hostile_names_are_shown_as_text(pages: dict[str, str]) -> None:
+    page = Outline(pages["hostile"])
+    kinds = [attrs.get("type") for attrs in page.all("script")]
+    assert kinds == ["application/json", None]
+    assert not page.all("img")
+    shown = page.text()
+    assert samples.HOSTILE in shown and "onerror=alert(1)" in shown
+    assert "\x00" not in pages["hostile"] and "x" * 401 not in pages["hostile"]
+    data = next(text for tag, text in page.texts if tag == "script" and text.startswith("{"))
+    assert any(samples.HOSTILE in point[2] for point in json.loads(data)["subgroups"]["wide"])
+    pages["hostile"].encode("utf-8")
+
+
+@given(st.text())
+def test_any_text_survives_escaping(text: str) -> None:
+    assert "<" not in esc(text) and '"' not in esc(text)
+    block = json_block("a", {"t": [text]})
+    inner = block[len('<script type="application/json" id="a">') : -len("</script>")]
+    assert not re.search("[<>&\u2028\u2029]", inner)
+    assert json.loads(inner) == {"t": [text]}
+
+
+def test_sections_stand_in_order_and_headings_too(pages: dict[str, str]) -> None:
+    page = Outline(pages["full"])
+    names = [attrs["id"] for attrs in page.all("section")]
+    assert names == (
+        [
+            "verdict",
+            "region",
+            "person",
+            "roc",
+            "distributions",
+            "star",
+            "subgroups",
+            "exposed",
+            "numbers",
+            "method",
+            "limits",
+            "nist",
+        ]
+    )
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(b <= a + 1 for a, b in pairwise(levels))
+    links = {(attrs["href"] or "")[1:] for attrs in page.all("a")}
+    assert set(names) < links and "main" in links
+
+
+def test_guard_stands_above_every_epsilon(pages: dict[str, str]) -> None:
+    for name, first in (("full", "no shift was found"), ("bare", "Not checked"), ("shifted", "Warning: members")):
+        shown = Outline(pages[name]).text("title")
+        assert shown.index(first) < shown.index("ε")
+    assert 'class="guard shift" role="alert"' in pages["shifted"]
+    assert pages["full"].count('role="alert"') == 0
+    assert pages["shifted"].index("guard shift") < pages["shifted"].index('class="claim"')
+
+
+def test_every_number_has_validity_and_claim(pages: dict[str, str]) -> None:
+    shown = Outline(pages["full"]).text()
+    for estimate in samples.full().estimates:
+        assert estimate.claim in shown and estimate.validity in shown and estimate.method in shown
+    for guarantee in samples.full().upper:
+        assert guarantee.method in shown
+    assert set(MEANING) == set(Validity)
+
+
+def test_every_chart_has_a_text_alternative_and_tables_have_heads(pages: dict[str, str]) -> None:
+    page = Outline(pages["full"])
+    assert len(page.all("figure")) == 5
+    ids = {attrs.get("id") for attrs in page.all("figcaption")}
+    assert {attrs["aria-labelledby"] for attrs in page.all("figure")} == ids
+    assert all(attrs.get("aria-hidden") == "true" for attrs in page.all("svg"))
+    assert len(page.all("svg")) == 10
+    assert len(page.all("caption")) == len(page.all("table")) > 5
+    assert all(attrs.get("scope") in ("col", "row") for attrs in page.all("th"))
+    caption = re.search(r'id="roc-caption">(.*?)</figcaption>', pages["full"])
+    assert caption is not None and f"{samples.full().curve['auc']:.4g}" in caption[1]
+
+
+def test_bare_audit_leaves_sections_out_and_says_not_stated(pages: dict[str, str]) -> None:
+    page = Outline(pages["bare"])
+    names = [attrs["id"] for attrs in page.all("section")]
+    assert names == ["verdict", "region", "person", "roc", "numbers", "method", "limits", "nist"]
+    shown = page.text()
+    assert shown.count("not stated") == 1 + len(FIELDS)
+    assert "No guarantee was given, so nothing bounds ε from above" in shown
+    assert "no limit known" in shown
+
+
+def test_nist_fields_are_filled_from_metadata_and_guarantee(pages: dict[str, str]) -> None:
+    part = pages["full"][pages["full"].index('id="nist"') :]
+    assert "one record" in part and "add/remove" in part and "poisson" in part and "norm 1.0" in part
+    assert f"{5} of {len(FIELDS)} are stated" in part
+
+
+def test_a_page_read_back_from_json_is_the_same(pages: dict[str, str]) -> None:
+    assert pages["again"] == pages["full"]
+
+
+def test_contradiction_is_said() -> None:
+    audit = samples.full(8.0)
+    assert audit.region is not None and facts.guarantee(audit) is not None
+    audit = dataclasses.replace(
+        audit, estimates=(dataclasses.replace(audit.headline, low=3.0, epsilon=3.0), *audit.estimates[1:]), region=None
+    )
+    assert facts.contradiction(audit)
+    page = report.to_html(audit)
+    assert "Both cannot hold" in page and "a contradiction" in page
+
+
+def test_charts_are_valid_vega_lite_with_hover_texts() -> None:
+    specs = report.charts(samples.full())
+    assert list(specs) == ["region", "roc", "distributions", "star", "subgroups"]
+    assert list(report.charts(samples.bare())) == ["roc"]
+    for width in (720, 330):
+        for spec in report.charts(samples.full(), width=width).values():
+            altair.Chart.from_dict(spec)  # checks against the schema
+            assert json.loads(json.dumps(spec, allow_nan=False)) == spec
+            hover = next(layer for layer in spec["layer"] if layer.get("name") == "hover")
+            assert all(row["text"] for row in spec["datasets"][hover["data"]["name"]])
+
+
+def test_drawings_use_only_colours_of_the_theme(pages: dict[str, str]) -> None:
+    used = set(re.findall(r'(?:fill|stroke)="([^"]*)"', pages["full"]))
+    variables = {f"var({name})" for name in VARIABLES.values()}
+    assert used <= variables | {"none", "transparent"}, used - variables
+    style = re.search(r"<style>(.*?)</style>", pages["full"], flags=re.S)
+    assert style is not None
+    assert all(style[1].count(f"{name}:") == 2 for name in VARIABLES.values()), "each colour in light and in dark"
+
+
+def test_marked_points_do_not_move() -> None:
+    audit = samples.full()
+    rows = report.charts(audit)["roc"]["datasets"]
+    drawn = {(row["x"], row["y"]) for data in rows.values() for row in data if "text" in row and "y" in row}
+    for point in facts.tpr_points(audit):
+        assert (point["fpr"], point["tpr"]) in drawn
+    star, found = facts.star(audit, 50), audit.star
+    assert star is not None and found is not None and star["fpr"].size <= 51
+    assert star["epsilon"][star["best"]] == found["epsilon"][found["best"]] == max(found["epsilon"])
+
+
+def test_roc_lines_agree_with_the_definition() -> None:
+    curve = samples.bare().curve
+    lines = facts.roc_lines(samples.bare(), 60)
+    assert lines is not None
+    for x, low in zip(lines["fpr"], lines["tpr_low"], strict=True):
+        by_hand = max(
+            (t for t, f in zip(curve["tpr_low"], curve["fpr_high"], strict=True) if f <= x * (1 + 1e-12)), default=0
+        )
+        assert low == by_hand
+    assert np.all(np.diff(lines["tpr"]) >= 0) and np.all(lines["tpr_low"] <= lines["tpr"] + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("members", "nonmembers"),
+    [
+        ([1.0], [0.0]),
+        ([0.0, 0.0], [0.0, 0.0]),
+        (np.arange(50) + 100.0, np.arange(50) * 1.0),
+        (np.arange(50) * 1.0, np.arange(50) + 100.0),
+    ],
+)
+def test_corners_draw(members: list[float], nonmembers: list[float]) -> None:
+    for delta in (0.0, 1e-5):
+        page = report.to_html(audit_scores(Scores(members, nonmembers), delta=delta, resamples=0))
+        Outline(page)
+        assert "nan" not in re.sub(r"<style>.*?</style>|<script>.*?</script>", "", page, flags=re.S).lower().split()
+
+
+def test_infinite_guarantees_and_star_without_finite_supremum() -> None:
+    audit = samples.full()
+    upper = tuple(dataclasses.replace(g, epsilon=math.inf) for g in audit.upper)
+    star = {"fpr": [0.1, 0.2], "fnr": [0.0, 0.5], "epsilon": [None, 1.0], "best": 0}
+    page = report.to_html(dataclasses.replace(audit, upper=upper, region=None, star=star))
+    Outline(page)
+    assert "The supremum is not finite" in page and "can promise nothing" in page
+    empty = dataclasses.replace(audit, star={**star, "epsilon": [None, None]}, curve={}, risk={}, metadata={})
+    assert 'id="star"' not in report.to_html(empty) and 'id="roc"' not in report.to_html(empty)
+
+
+def test_files(tmp_path: Path) -> None:
+    audit = samples.full()
+    page = report.write_html(audit, tmp_path / "audit.html", title="A <title>")
+    assert "<h1>A &lt;title&gt;</h1>" in page.read_text(encoding="utf-8")
+    files = report.write_png(audit, tmp_path / "charts", formats=("png", "svg"))
+    assert [f.name for f in files][:2] == ["region.png", "region.svg"] and len(files) == 10
+    assert all(f.read_bytes().startswith(b"\x89PNG") for f in files if f.suffix == ".png")
+    width = int.from_bytes(files[0].read_bytes()[16:20])
+    assert width == 1440
+    with pytest.raises(InputError, match="folder that exists"):
+        report.write_html(audit, tmp_path / "no" / "audit.html")
+    with pytest.raises(InputError, match="is a file"):
+        report.write_png(audit, page)
+    with pytest.raises(InputError, match="formats"):
+        report.write_png(audit, tmp_path, formats=("jpeg",))
+    with pytest.raises(InputError, match="audit must be an Audit"):
+        report.to_html("audit.json")  # type: ignore[arg-type]
+
+
+def test_page_does_not_grow_with_the_data(pages: dict[str, str]) -> None:
+    rng = np.random.default_rng(3)
+    big = audit_scores(Scores(rng.normal(1, 1, 200_000), rng.normal(0, 1, 200_000)), resamples=0)
+    assert len(report.to_html(big)) < 1.3 * len(pages["bare"])
