@@ -44,7 +44,7 @@ NOT_FINITE = [
 
 
 class TestReal:
-    @pytest.mark.parametrize("value", NOT_A_NUMBER + NOT_FINITE, ids=repr)
+    @pytest.mark.parametrize("value", NOT_A_NUMBER + NOT_FINITE)
     def test_refuses_with_name_and_remedy(self, value):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -152,7 +152,7 @@ class TestFiniteArray:
             np.ma.array([1.0, 2.0], mask=[False, True]),
             np.array([0.0, np.longdouble("1e4000")]),
         ],
-        ids=lambda v: str(v)[:30],
+        ids=lambda v: type(v).__name__,
     )
     def test_refuses(self, values):
         with pytest.raises(InputError, match=r"^scores"):

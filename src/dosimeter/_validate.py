@@ -31,6 +31,8 @@ def real(name: str, value: Any, remedy: str) -> float:
         raise InputError(f"{name} must be a number, got {show(value)}; {remedy}.")
     if isinstance(value, np.ndarray) and value.ndim != 0:
         raise InputError(f"{name} must be one number, got an array of shape {value.shape}; {remedy}.")
+    if isinstance(value, np.ndarray) and (value.dtype.kind not in "iuf" or np.ma.is_masked(value)):
+        raise InputError(f"{name} must be a number, got {show(value)}; {remedy}.")
     try:
         number = float(value)
     except (OverflowError, TypeError, ValueError):
@@ -73,7 +75,10 @@ def delta(value: Any, *, zero: bool = True, why_not_zero: str = "") -> float:
 
 def confidence(value: Any) -> float:
     """A confidence level in (0, 1)."""
-    return within("confidence", value, 0.0, 1.0, "pass e.g. 0.95", include="()")
+    level = within("confidence", value, 0.0, 1.0, "pass e.g. 0.95", include="()")
+    if 1 - level == 1:
+        raise InputError(f"confidence must be above 1e-16, got {level:g}; pass e.g. 0.95.")
+    return level
 
 
 def seed(value: Any) -> int:
@@ -101,7 +106,11 @@ def finite_array(name: str, values: Any, *, minimum: int = 1) -> FloatArray:
         raise InputError(f"{name} must be one-dimensional, got shape {raw.shape}; pass one number for each record.")
     if raw.size < minimum:
         raise InputError(f"{name} must hold at least {minimum} value(s), got {raw.size}; pass more records.")
-    array = raw.astype(np.float64, copy=False)
+    if np.ma.is_masked(values):
+        index = int(np.argmax(np.ma.getmaskarray(values)))
+        raise InputError(f"{name}[{index}] is masked; remove the masked records first.")
+    with np.errstate(over="ignore"):  # a longdouble beyond float64 becomes inf and is named below
+        array = raw.astype(np.float64, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
         total = array.sum()
     if not np.isfinite(total):  # one pass; overflow of a finite sum only costs the second look

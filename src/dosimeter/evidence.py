@@ -7,6 +7,7 @@ turns the sign. A record is guessed to be a member when its score is at or above
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -123,12 +124,12 @@ class Scores:
     @cached_property
     def sorted_members(self) -> FloatArray:
         """Member scores, lowest first."""
-        return np.sort(self.members)
+        return check.frozen(np.sort(self.members), ())
 
     @cached_property
     def sorted_nonmembers(self) -> FloatArray:
         """Non-member scores, lowest first."""
-        return np.sort(self.nonmembers)
+        return check.frozen(np.sort(self.nonmembers), ())
 
     @cached_property
     def curve(self) -> Curve:
@@ -140,10 +141,12 @@ class Scores:
         at_or_above = ordered.size - np.flatnonzero(first)[::-1]
         thresholds = ordered[first][::-1]
         fp = self.nonmembers.size - np.searchsorted(self.sorted_nonmembers, thresholds, "left")
-        return Curve(thresholds, at_or_above - fp, fp)
+        return Curve(*(check.frozen(column, ()) for column in (thresholds, at_or_above - fp, fp)))
 
     def counts_at(self, threshold: float) -> Counts:
         """The counts when score ≥ threshold is guessed "member"."""
+        if not (isinstance(threshold, float) and threshold == math.inf):
+            check.real("threshold", threshold, "pass a score")
         tp = int(np.count_nonzero(self.members >= threshold))
         fp = int(np.count_nonzero(self.nonmembers >= threshold))
         return Counts(tp=tp, fn=self.members.size - tp, fp=fp, tn=self.nonmembers.size - fp)
@@ -159,7 +162,7 @@ class Scores:
         """Two halves at random: one to choose a threshold on, the other to bound with."""
         if min(self.members.size, self.nonmembers.size) < 2:
             raise InputError("threshold='split' needs at least 2 members and 2 non-members; pass a fixed threshold.")
-        rng = np.random.default_rng(np.random.SeedSequence(seed))
+        rng = np.random.default_rng(np.random.SeedSequence(check.seed(seed)))
         halves = []
         for values in (self.members, self.nonmembers):
             order = rng.permutation(values.size)
@@ -170,14 +173,15 @@ class Scores:
 
 def fair_coins(records: int, seed: int) -> BoolArray:
     """The inclusion mask of a one-run audit: independent fair coins, the same for the same seed."""
-    count = check.whole("records", records, 1, "pass the number of audit records")
+    count = check.whole("records", records, 1, "pass the number of audit records", MOST_RECORDS)
     rng = np.random.default_rng(np.random.SeedSequence(check.seed(seed)))
     return rng.random(count) < 0.5
 
 
 def mask_hash(included: Any) -> str:
     """SHA-256 of an inclusion mask, to be stored before training and checked afterwards."""
-    return hashlib.sha256(np.packbits(check.bits("included", included)).tobytes()).hexdigest()
+    mask = check.bits("included", included)
+    return hashlib.sha256(f"{mask.size}:".encode() + np.packbits(mask).tobytes()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,14 +27,16 @@ def read_columns(path: str | os.PathLike[str]) -> Columns:
     reader = readers.get(file.suffix.lower())
     if reader is None:
         raise InputError(f"{file} has the ending {file.suffix!r}; pass an .npz, .csv or .parquet file.")
-    if not file.is_file():
-        raise InputError(f"{file} does not exist or is not a file; check the path.")
     try:
+        if not file.is_file():
+            raise InputError(f"{file} does not exist or is not a file; check the path.")
         if file.stat().st_size == 0:
             raise InputError(f"{file} is empty (0 bytes); write it again.")
         return reader(file)
     except PermissionError:
         raise InputError(f"{file} may not be read; check its permissions.") from None
+    except OSError as error:
+        raise InputError(f"{show(str(file))} cannot be read ({error.strerror}); check the path.") from None
 
 
 def read_text(path: str | os.PathLike[str], *, limit: int = 1 << 28) -> str:
@@ -121,8 +123,14 @@ def _read_parquet(path: Path) -> Columns:
 
 def _from_arrow(table: Any, path: Path) -> Columns:
     columns: Columns = {}
-    for name in table.column_names:
-        column = table.column(name)
+    try:
+        names = table.column_names
+    except UnicodeDecodeError:
+        raise InputError(f"{path} has column names that are not UTF-8; write it again.") from None
+    for index, name in enumerate(names):
+        if name in columns:
+            raise InputError(f"{path}: column {name} is there more than once; keep one of them.")
+        column = table.column(index)
         if column.null_count:
             row = next(i for i, value in enumerate(column) if not value.is_valid)
             raise InputError(

@@ -42,7 +42,7 @@ def epsilon_from_rates(fpr: ArrayLike, fnr: ArrayLike, delta: float = 0.0) -> Fl
 def boundary(fnr: ArrayLike, epsilon: float, delta: float) -> tuple[FloatArray, FloatArray]:
     """The FPRs that R(ε, δ) allows at an FNR: (lowest, highest)."""
     x = np.asarray(fnr, float)
-    up, down = np.exp(epsilon), np.exp(-epsilon)
+    up, down = np.exp(np.minimum(epsilon, 700.0)), np.exp(-np.asarray(epsilon))  # inf · 0 is no number
     low = np.maximum.reduce([np.zeros_like(x), 1 - delta - up * x, (1 - delta - x) * down])
     high = np.minimum.reduce([np.ones_like(x), 1 + (delta - x) * down, delta + (1 - x) * up])
     return low, high
@@ -123,6 +123,6 @@ def mu_from_epsilon(epsilon: ArrayLike, delta: float) -> FloatArray:
     """The largest μ whose Gaussian mechanism is (ε, δ)-DP; inverse of `epsilon_from_mu`."""
     e = np.asarray(epsilon, float)
     goal = np.log(delta)
-    ceiling = np.sqrt(2 * e + 2) + np.sqrt(-8 * goal) + 4 * special.ndtri((1 + delta) / 2) + 10
+    ceiling = np.sqrt(2) * np.sqrt(e + 1) + np.sqrt(-8 * goal) + 4 * special.ndtri((1 + delta) / 2) + 10
     low = np.full_like(e, 1e-300)
     return _bisect(lambda m: goal - log_delta_from_mu(e, m), low, np.broadcast_to(ceiling, e.shape).copy())

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import special
 
 from dosimeter import _validate as check
+from dosimeter._validate import FloatArray
 from dosimeter.estimate import Estimate, Validity
 from dosimeter.estimators.advantage import advantage
 from dosimeter.estimators.bayesian import bayesian
@@ -78,11 +79,16 @@ def _noisy(rng: np.random.Generator, m: int) -> OneRun:
     return OneRun(rng.normal(bits, 1.0), bits)
 
 
+def _few(rng: np.random.Generator, n: int) -> FloatArray:
+    """Scores of four values only, so nearly all of them are tied."""
+    return rng.integers(0, 4, n).astype(np.float64)
+
+
 GAUSSIAN_TRUTH = float(epsilon_from_mu(1.0, 1e-5))
 
 TWO_SAMPLES = (
     Mechanism("no leak", 0.0, 0.0, lambda r, n: Scores(r.normal(size=n), r.normal(size=n))),
-    Mechanism("no leak, ties", 0.0, 0.0, lambda r, n: Scores(1.0 * r.integers(0, 4, n), 1.0 * r.integers(0, 4, n))),
+    Mechanism("no leak, ties", 0.0, 0.0, lambda r, n: Scores(_few(r, n), _few(r, n))),
     Mechanism("no leak, unequal pools", 0.0, 0.0, lambda r, n: Scores(r.normal(size=n // 4), r.normal(size=2 * n))),
     Mechanism("Laplace ε=1", 0.0, 1.0, lambda r, n: Scores(r.laplace(1, 1, n), r.laplace(0, 1, n))),
     Mechanism("leaky response (1, 0.01)", 0.01, 1.0, lambda r, n: Scores(_leaky(r, n, True), _leaky(r, n, False))),

@@ -200,7 +200,7 @@ def _refuse_what_needs_no_noise(make: Maker, name: str, limit: float, what: str,
 
 def _closed_form(make: Maker, mu: float, value: Callable[[float], float], target: float) -> float:
     """noise = √steps·sensitivity/μ, moved up by rounding errors until the target holds."""
-    noise = min(max(_mu(make, 1.0) / mu, NOISE_RANGE[0]), NOISE_RANGE[1])
+    noise = min(max(_mu(make, 1.0) / max(mu, 1e-300), NOISE_RANGE[0]), NOISE_RANGE[1])
     nudge = 1e-15
     while value(noise) > target:
         if noise >= NOISE_RANGE[1]:

@@ -123,6 +123,8 @@ def account(
     possible = applicable(run)
     if isinstance(methods, str):
         methods = [methods]
+    if not isinstance(methods, (list, tuple, type(None))):
+        raise InputError(f"methods must be a list of names, got {check.show(methods)}; pass e.g. ['pld'].")
     wanted = possible if methods is None else [check.choice("methods", name, possible) for name in methods]
     everything = {**ACCOUNTANTS, **FORMULAS}
     return [everything[name](run, delta) for name in wanted]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import cast
 
@@ -24,7 +25,6 @@ from dosimeter.cli.selftest import selftest
 
 app = typer.Typer(
     help="How much privacy has this machine-learning model really cost the people in its training data?",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -40,8 +40,11 @@ _USAGE_ERROR = cast(
 
 def main() -> None:
     """Run a command; bad input is one line on standard error and exit code 2, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # ε on a terminal that cannot show it: \u03b5, which JSON reads too
+            stream.reconfigure(errors="backslashreplace")
     try:
-        code = app(standalone_mode=False)
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except InputError as error:
         code = _refuse(str(error))
     except _USAGE_ERROR as error:

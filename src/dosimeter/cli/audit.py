@@ -1,10 +1,10 @@
-"""`dosimeter audit`: an audit from a file of scores or losses."""
+"""`dosimeter audit`: an audit from a file of scores or losses, or of a model in an .onnx file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from dosimeter.audits.audit import Audit
 
 FILE_HELP = (
-    ".npz with arrays members, nonmembers (scores, higher = member) or member_losses, nonmember_losses; "
-    ".csv or .parquet with columns score|loss and member (0/1)."
+    "A model as .onnx (with --members and --nonmembers), or scores: .npz with arrays members, nonmembers (higher = "
+    "member) or member_losses, nonmember_losses; .csv or .parquet with columns score|loss and member (0/1)."
 )
 
 
@@ -42,10 +42,27 @@ def audit(
     fpr: Annotated[
         float | None, typer.Option("--fpr", help="Work at this false-positive rate, fixed in advance.")
     ] = None,
+    members: Annotated[
+        Path | None, typer.Option("--members", help="Training records of the model: .npz (X, y), .csv or .parquet.")
+    ] = None,
+    nonmembers: Annotated[
+        Path | None, typer.Option("--nonmembers", help="Held-out records from the same distribution, same format.")
+    ] = None,
+    label: Annotated[str | None, typer.Option("--label", help="The label column of a .csv or .parquet file.")] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option("--noise-multiplier", help="The model was trained with DP-SGD of this noise.")
+    ] = None,
+    sample_rate: Annotated[float, typer.Option("--sample-rate", help="Sampling rate of that training.")] = 1.0,
+    steps: Annotated[int, typer.Option("--steps", help="Steps of that training.")] = 1,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse every number if members and non-members differ without the model.")
+    ] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="Also write the page here.")] = None,
+    png: Annotated[Path | None, typer.Option("--png", help="Also write the charts as PNG into this folder.")] = None,
     seed: Seed = 0,
     json: JsonFlag = False,
 ) -> None:
-    """Audit from scores or losses: an honest lower bound on ε, Epsilon* (from losses), ROC and what it means.
+    """Audit from scores or losses, or a model: an honest lower bound on ε, Epsilon*, ROC and what it means.
 
     Example: 1000 members and 1000 non-members, scores from a Gaussian mechanism of μ = 1
 
@@ -55,19 +72,53 @@ def audit(
 
         dosimeter audit scores.npz --delta 1e-5
 
-    proves ε ≥ 1.707 with 95 % confidence; the truth is 4.377.
+    proves ε ≥ 1.684 with 95 % confidence; the truth is 4.377.
     """
+    from dosimeter._validate import InputError
+    from dosimeter.accounting import DpSgd
+    from dosimeter.audits.model import audit_model
     from dosimeter.audits.scores import audit_scores
     from dosimeter.evidence import Scores
+    from dosimeter.models import dataset
 
-    result = audit_scores(
-        Scores.from_file(file),
-        delta=delta,
-        confidence=confidence,
-        threshold=threshold_option(threshold),
-        fpr=fpr,
-        seed=seed,
-    )
+    options: dict[str, Any] = {
+        "delta": delta,
+        "confidence": confidence,
+        "threshold": threshold_option(threshold),
+        "fpr": fpr,
+        "seed": seed,
+    }
+    if file.suffix.lower() == ".onnx":
+        if members is None or nonmembers is None:
+            raise InputError(f"{file} is a model; pass its records with --members and --nonmembers.")
+        result = audit_model(
+            str(file),
+            members=dataset(members, label=label),
+            nonmembers=dataset(nonmembers, label=label),
+            mechanism=None if noise_multiplier is None else DpSgd(noise_multiplier, sample_rate, steps),
+            strict=strict,
+            **options,
+        )
+    else:
+        given = {
+            "--members": members,
+            "--nonmembers": nonmembers,
+            "--label": label,
+            "--noise-multiplier": noise_multiplier,
+        }
+        extra = [name for name, value in given.items() if value is not None] + ["--strict"] * strict
+        if extra:
+            raise InputError(
+                f"{extra[0]} needs a model, but {file} is not an .onnx file; leave it out or pass a model."
+            )
+        result = audit_scores(Scores.from_file(file), **options)
+    if html is not None or png is not None:
+        from dosimeter.report import write_html, write_png
+
+        if html is not None:
+            write_html(result, html)
+        if png is not None:
+            write_png(result, png)
     if json:
         print_json(result.to_dict())
         return
@@ -77,8 +128,10 @@ def audit(
 def _show(result: Audit) -> None:
     """The headline, what was not checked, every estimate with its claim, the ROC, and what it means."""
     headline, *others = result.estimates
-    out.print(headline.claim, style="bold", markup=False)
     err.print(str(result.guard), markup=False)
+    out.print(headline.claim, style="bold", markup=False)
+    if result.region is not None:
+        out.print(result.region["claim"], markup=False)
     confidence = percent(headline.confidence)
     table(
         f"Every estimate at δ = {headline.delta:g}, {confidence}",

@@ -17,7 +17,7 @@ def demo(
 ) -> None:
     """Train an over-fitted, a regularised and a differentially private model on bundled data, and audit all three.
 
-    Example:
+    Example: everything into the current folder
 
         dosimeter demo --folder .
     """

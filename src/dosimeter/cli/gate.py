@@ -27,7 +27,7 @@ def gate(
 ) -> None:
     """Check an audit against limits: one line a rule, exit code 1 if one is broken.
 
-    Example:
+    Example: fail a release whose model proves more than ε = 2
 
         dosimeter audit scores.npz --json > audit.json
 

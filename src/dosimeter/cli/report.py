@@ -12,12 +12,12 @@ from dosimeter.cli._shared import err
 
 def report(
     file: Annotated[Path, typer.Argument(help="The audit: JSON written by `dosimeter audit --json` or Audit.to_json.")],
-    html: Annotated[Path | None, typer.Option("--html", help="Write the page here; audit.html if nothing is asked.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write the page here (default: audit.html).")] = None,
     png: Annotated[Path | None, typer.Option("--png", help="Write the charts as PNG files into this folder.")] = None,
 ) -> None:
     """Draw the page, or the charts, of an audit that was stored as JSON.
 
-    Example:
+    Example: a page from a stored audit
 
         dosimeter audit scores.npz --json > audit.json
 

@@ -215,7 +215,7 @@ def _estimate_chosen(choice: Choice, delta: float, confidence: float, sides: str
         validity=Validity.EXPLORATORY if choice.naive else Validity.CREDIBLE,
         claim=claim,
         warnings=(NAIVE_WARNING,) if choice.naive else (),
-        details={**result.details, "threshold_chosen": choice.how},
+        details={**result.details, "threshold_rule": choice.how},
     )
 
 

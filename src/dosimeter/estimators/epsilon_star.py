@@ -302,7 +302,7 @@ def _default_delta(members: int) -> float:
 
 def _rates(rates: Any) -> tuple[float, float]:
     remedy = "pass two numbers such as (0.001, 0.999)"
-    if not isinstance(rates, (tuple, list, np.ndarray)) or len(rates) != 2:
+    if not isinstance(rates, (tuple, list, np.ndarray)) or getattr(rates, "ndim", 1) != 1 or len(rates) != 2:
         raise InputError(f"rates must be a pair, got {check.show(rates)}; {remedy}.")
     low = check.within("rates[0]", rates[0], 0.0, 1.0, remedy)
     return low, check.within("rates[1]", rates[1], low, 1.0, remedy, include="(]")

@@ -169,9 +169,10 @@ def _sample(mixture: Mixture, size: int, rng: np.random.Generator) -> FloatArray
 
 
 def _whole_list(name: str, values: Iterable[int]) -> IntArray:
-    array = check.finite_array(name, list(values) if isinstance(values, Iterable) else values)
-    bad = (array < 1) | (array != np.floor(array))
+    listed = isinstance(values, Iterable) and not isinstance(values, np.ndarray)
+    array = check.finite_array(name, list(values) if listed else values)
+    bad = (array < 1) | (array > 1e9) | (array != np.floor(array))
     if bad.any():
         index = int(np.argmax(bad))
-        raise InputError(f"{name}[{index}] is {array[index]:g}; {name} must hold whole numbers from 1.")
+        raise InputError(f"{name}[{index}] is {array[index]:g}; {name} must hold whole numbers from 1 to 1e9.")
     return array.astype(np.int64)

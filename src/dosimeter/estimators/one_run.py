@@ -321,9 +321,7 @@ def one_run(
     """
     if not isinstance(evidence, OneRun):
         raise InputError(f"evidence must be a OneRun, got {type(evidence).__name__}; build OneRun(scores, included).")
-    check.delta(delta)
-    check.confidence(confidence)
-    check.seed(seed)
+    delta, confidence, seed = check.delta(delta), check.confidence(confidence), check.seed(seed)
     check.choice("term", term, TERMS)
     way = check.choice("method", method, METHODS)
     counts = None if isinstance(guesses, str) else _split_guesses(guesses, evidence.total)

@@ -150,8 +150,8 @@ def panoramia(
     thesis: the best threshold without a correction; not a bound). `baseline=None` says that the non-members are real
     ones from the members' distribution: then {c+ε}_lb, at the full level, is a lower bound on ε.
     """
-    level = 1.0 - check.confidence(confidence)
-    check.seed(seed)
+    confidence, seed = check.confidence(confidence), check.seed(seed)
+    level = 1.0 - confidence
     count = check.whole("resamples", resamples, 0, "pass e.g. 200, or 0 for no null band", 100_000)
     _check_evidence(baseline, attack)
     if isinstance(guesses, str):
