@@ -2,32 +2,37 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PAPER ?= all
+# With TORCH=torch==2.13.0 the tests that need PyTorch run too; without it they are skipped.
+TORCH ?=
 
-.PHONY: demo test lint bench reproduce coverage-table tables clean
+.PHONY: demo test lint bench reproduce coverage-table tables picture clean
 
-# The stamp depends on pyproject.toml, so a changed dependency installs again.
+# The stamps depend on pyproject.toml, so a changed dependency installs again.
 $(VENV)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable .
+	$(BIN)/pip install --quiet --editable '.[report]'
 	touch $@
 
 $(VENV)/.test: $(VENV)/.core
-	$(BIN)/pip install --quiet --editable '.[test]'
+	$(if $(TORCH),$(BIN)/pip install --quiet '$(TORCH)')
+	$(BIN)/pip install --quiet --editable '.[test$(if $(TORCH),$(comma)torch$(comma)text$(comma)ray)]'
 	touch $@
+
+comma := ,
 
 demo: $(VENV)/.core
 	$(BIN)/dosimeter demo
 
 test: lint
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/.test
-	$(BIN)/ruff check src tests bench scripts
-	$(BIN)/ruff format --check src tests bench scripts
+	$(BIN)/ruff check src tests bench scripts experiments
+	$(BIN)/ruff format --check src tests bench scripts experiments
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.core
+bench:
 	$(PYTHON) bench/run.py
 
 reproduce: $(VENV)/.core
@@ -38,6 +43,9 @@ coverage-table: $(VENV)/.core
 
 tables: $(VENV)/.core
 	$(BIN)/python scripts/calibration_tables.py
+
+picture: $(VENV)/.core
+	$(BIN)/python scripts/readme_picture.py
 
 clean:
 	rm -rf $(VENV) build dist

@@ -113,3 +113,15 @@ def test_plain_goes_all_the_way_down():
     assert result["a"] == [1.0, {"b": [None, True]}]
     assert result["c"]["method"] == "test"
     assert result["d"] == [0, 1]
+
+
+def test_plot_draws_the_interval() -> None:
+    altair = pytest.importorskip("altair", reason="the extra 'report' is not installed")
+    from dosimeter import clopper_pearson
+
+    counts = Counts(tp=65, fn=35, fp=25, tn=75)
+    for sides in ("lower", "both"):
+        chart = clopper_pearson(counts, delta=0.05, sides=sides).plot()
+        assert isinstance(chart, altair.LayerChart)
+        (row,) = chart.to_dict()["data"]["values"]
+        assert row["low"] < row["high"] < float("inf")

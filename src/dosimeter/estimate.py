@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dosimeter._optional import require
 from dosimeter.evidence import Counts
 
 
@@ -98,6 +99,18 @@ class Estimate:
             "warnings": list(self.warnings),
             "details": plain(self.details),
         }
+
+    def plot(self) -> Any:
+        """The interval on the ε axis, as an Altair chart; an open upper end runs to the edge."""
+        altair = require("altair", extra="report", caller="Estimate.plot")
+        edge = self.high if math.isfinite(self.high) else 2 * max(self.epsilon, 1.0)
+        row = {"method": self.method, "low": self.low, "high": edge, "epsilon": self.epsilon, "claim": self.claim}
+        base = altair.Chart(altair.Data(values=[row]), title=f"{self.method} ({self.validity})")
+        place = altair.Y("method:N", title=None, axis=None)
+        span = base.mark_rule(strokeWidth=3).encode(
+            x=altair.X("low:Q", title=f"ε at δ = {self.delta:g}", scale=altair.Scale(zero=True)), x2="high:Q", y=place
+        )
+        return span + base.mark_point(filled=True, size=90).encode(x="epsilon:Q", y=place, tooltip=["claim:N"])
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Estimate:

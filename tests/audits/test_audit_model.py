@@ -83,7 +83,8 @@ def test_shift_is_named_and_strict_refuses(digits, overfitted) -> None:
 
 def test_bad_input(digits, overfitted) -> None:
     (x, y), outside = digits["members"], digits["nonmembers"]
-    for members, named in [((x, y[:-1]), "label"), ((x, y + 50), "label"), ((x[:0], y[:0]), "record"), ((x, None), "label")]:
+    empty = (x[:0], y[:0])
+    for members, named in [((x, y[:-1]), "label"), ((x, y + 50), "label"), (empty, "record"), ((x, None), "label")]:
         with pytest.raises(InputError, match=named) as error:
             audit_model(overfitted, members=members, nonmembers=outside)
         assert "\n" not in str(error.value)

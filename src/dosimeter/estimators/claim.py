@@ -271,7 +271,7 @@ def _claimed_pairs(epsilon: float, delta: float, profile: Profile | None) -> lis
         try:
             given = [(e, profile(e)) for e in PROFILE_EPSILONS]
         except (TypeError, ValueError) as error:
-            raise InputError(f"profile must be a function δ(ε), but it failed ({check.show(error)}); pass one.") from None
+            raise InputError(f"profile must be a function δ(ε), it fails ({check.show(error)}); pass one.") from None
     else:
         try:
             given = [(e, d) for e, d in profile]

@@ -6,13 +6,14 @@ guesses lies below a Bernoulli(q) walk, whatever the scores are. ε is rejected 
 walk passes with probability ≤ α (`walk.py`).
 
 With δ > 0 a guess may beat q. Couple each guess with one of success ≤ q: the expected number J of guesses that are
-right only through δ is at most m·δ/(1+e^ε), half of that if all guesses are of one kind. So the path less an allowance j
-lies below the walk except with probability P[J > j], and the level pays for that. In one run J may be anything with
-this mean (Markov: mean/(j+1)); records of two independent samples make it binomial. j is fixed by m, δ, α and ε alone.
+right only through δ is at most m·δ/(1+e^ε), half of that if all guesses are of one kind. So the path less an
+allowance j lies below the walk except with probability P[J > j], and the level pays for that. In one run J may be
+anything with this mean (Markov: mean/(j+1)); records of two independent samples make it binomial. j is fixed by m, δ, α
+and ε alone.
 
-Orders, all by rank alone, so that an increasing transform of the scores changes nothing:
-`in` guesses "member" from the highest score downwards, `out` "non-member" from the lowest upwards; `two-sided` does both in
-turn; `mixed` runs all three, on 70, 15 and 15 % of the level, and keeps the best one.
+Orders, all by rank alone, so that an increasing transform of the scores changes nothing: `in` guesses "member" from the
+highest score downwards, `out` "non-member" from the lowest upwards; `two-sided` does both in turn; `mixed` runs all
+three, on 70, 15 and 15 % of the level, and keeps the best one.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ class DpLogisticRegression:
     """Each step adds Gaussian noise to the sum of per-example gradients clipped to `clip` (Abadi et al., 2016, Alg. 1).
 
     The gradient of one record is (p − onehot) ⊗ (x, 1), so its norm is ‖p − onehot‖ · √(‖x‖² + 1): clipped
-    sums are one matrix product and no per-example gradient is ever stored. `noise_multiplier=0` trains without noise and
-    has no guarantee. Scale features to about unit size by public bounds: a scale learnt from the records leaks.
+    sums are one matrix product and no per-example gradient is ever stored. `noise_multiplier=0` trains without noise
+    and has no guarantee. Scale features to about unit size by public bounds: a scale learnt from the records leaks.
     """
 
     def __init__(
