@@ -54,6 +54,8 @@ def _compose(results: dict[str, Any], lay_out: Any, mark: str) -> str:
     missed = [f"- {row['work']}: {row['target']}" for row in results["rows"] if row["met"] == "no"]
     parts.append(f"{mark}Missed\n\n" + ("\n".join(missed) if missed else "No target is missed."))
     parts.extend(f"Left out: {reason}" for reason in results["left_out"])
+    if results["changed"]:
+        parts.append("Files under src/ were changed during this run, so its rows may not be of one state of the code.")
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,5 +1,8 @@
 """dosimeter: how much privacy has a machine-learning model really cost the people in its training data?"""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from dosimeter._validate import InputError
 from dosimeter.accounting import (
     Composition,
@@ -27,9 +30,31 @@ from dosimeter.estimators.ranked import ranked
 from dosimeter.estimators.rates import clopper_pearson, jeffreys
 from dosimeter.evidence import Counts, OneRun, Scores, fair_coins, mask_hash
 
+if TYPE_CHECKING:
+    from dosimeter.audits.audit import Audit
+    from dosimeter.audits.compare import compare
+    from dosimeter.audits.guard import check_shift
+    from dosimeter.audits.model import audit_model
+    from dosimeter.audits.scores import audit_scores
+
 __version__ = "0.1.0"
 
+_LATER = {
+    "Audit": "dosimeter.audits.audit",
+    "audit_model": "dosimeter.audits.model",
+    "audit_scores": "dosimeter.audits.scores",
+    "compare": "dosimeter.audits.compare",
+    "check_shift": "dosimeter.audits.guard",
+}  # the audits are imported when they are asked for: they stand on more than NumPy and SciPy
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
+    raise AttributeError(f"module 'dosimeter' has no attribute {name!r}")
+
 __all__ = [
+    "Audit",
     "ClaimTest",
     "Composition",
     "Counts",
@@ -44,9 +69,13 @@ __all__ = [
     "Validity",
     "account",
     "advantage",
+    "audit_model",
+    "audit_scores",
     "bayesian",
+    "check_shift",
     "claim",
     "clopper_pearson",
+    "compare",
     "epsilon_star",
     "epsilon_star_mechanism",
     "fair_coins",

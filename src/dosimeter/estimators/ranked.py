@@ -18,6 +18,7 @@ three, on 70, 15 and 15 % of the level, and keeps the best one.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -293,6 +294,7 @@ def odds_limit(guesses: IntArray, correct: IntArray, level: float | FloatArray) 
     return np.where(correct > 0, np.maximum(value, 0.0), 0.0)
 
 
+@lru_cache(maxsize=4096)
 def largest_provable(records: int, delta: float, alpha: float, *, independent: bool, order: str = "mixed") -> float:
     """The bound that a perfect attack on this many records of the game would get."""
     points = walk.checkpoints(records)[-1:]  # all right: the more guesses, the better
