@@ -72,7 +72,7 @@ def audit(
 
         dosimeter audit scores.npz --delta 1e-5
 
-    proves ε ≥ 1.684 with 95 % confidence; the truth is 4.377.
+    proves ε ≥ 1.707 with 95 % confidence; the truth is 4.377.
     """
     from dosimeter._validate import InputError
     from dosimeter.accounting import DpSgd

@@ -1,0 +1,172 @@
+"""`dosimeter store`: look after the folder in which finished tasks are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dosimeter.cli._shared import JsonFlag, err, out, print_json, table
+
+if TYPE_CHECKING:
+    from dosimeter.engine.store import Store
+
+store = typer.Typer(help="Look after a store: list, verify, tidy up, export.", no_args_is_help=True)
+
+Folder = Annotated[Path, typer.Argument(help="The folder of the store.", show_default=False)]
+
+
+@store.command()
+def ls(folder: Folder, json: JsonFlag = False) -> None:
+    """List the entries, oldest first.
+
+    Example:
+
+        dosimeter store ls store
+    """
+    with _opened(folder) as opened:
+        entries = opened.ls()
+    if json:
+        print_json([vars(entry) for entry in entries])
+        return
+    rows = [(e.key[:12], e.created, _size(e.bytes), ", ".join(e.arrays), _brief(e.info)) for e in entries]
+    total = sum(entry.bytes for entry in entries)
+    table(f"{len(entries)} entries, {_size(total)}", ["key", "created (UTC)", "size", "arrays", "info"], rows)
+
+
+@store.command()
+def verify(folder: Folder, json: JsonFlag = False) -> None:
+    """Read every entry and compare checksums; damaged ones go to quarantine/ and the exit code is 1.
+
+    Example:
+
+        dosimeter store verify store
+    """
+    with _opened(folder) as opened:
+        damaged = opened.verify()
+    if json:
+        print_json({"damaged": damaged})
+    elif damaged:
+        for key in damaged:
+            out.print(f"damaged: {key}", soft_wrap=True)
+        out.print("They were moved to quarantine/; the next run computes them again.")
+    else:
+        out.print("Every entry is as it was written.")
+    raise typer.Exit(1 if damaged else 0)
+
+
+@store.command()
+def gc(
+    folder: Folder,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", help="Remove entries of this age, e.g. 30d, 12h, 45min.")
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keep", help="Keep this key (its first digits are enough); may be repeated.", show_default=False
+        ),
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Remove what unfinished or damaged writes have left and, if asked for, old entries.
+
+    Example:
+
+        dosimeter store gc store --older-than 30d
+    """
+    from dosimeter._validate import InputError
+
+    if keep and older_than is None:
+        raise InputError(
+            "--keep says what stays but not what goes; add --older-than, e.g. --older-than 0d for the rest."
+        )
+    age = None if older_than is None else _seconds(older_than)
+    with _opened(folder) as opened:
+        removed = opened.gc(keep=_keys(opened, keep) if keep else None, older_than=age)
+    if json:
+        print_json(vars(removed))
+    else:
+        out.print(
+            f"Removed {len(removed.keys)} entries and {removed.leftovers} leftovers, {_size(removed.bytes)} in all."
+        )
+
+
+@store.command()
+def export(
+    folder: Folder,
+    target: Annotated[Path, typer.Argument(help="A .zip file, or the folder of another store.", show_default=False)],
+    json: JsonFlag = False,
+) -> None:
+    """Copy every sound entry to a .zip file or into the folder of another store.
+
+    Example:
+
+        dosimeter store export store results.zip
+    """
+    with _opened(folder) as opened:
+        keys = opened.export(target)
+    if json:
+        print_json({"target": str(target), "keys": keys})
+    else:
+        out.print(f"Copied {len(keys)} entries to {target}.", markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[Store]:
+    """The store of an existing folder; its warnings go to standard error, one line each."""
+    import warnings
+
+    from dosimeter._validate import InputError
+    from dosimeter.engine.store import Store
+
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder; pass the folder of a store.")
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        yield Store(folder)
+    for warning in found:
+        err.print(f"warning: {warning.message}", markup=False, soft_wrap=True)
+
+
+def _keys(opened: Store, prefixes: list[str]) -> list[str]:
+    from dosimeter._validate import InputError
+
+    known = [entry.key for entry in opened.ls()]
+    found = []
+    for prefix in prefixes:
+        matches = [key for key in known if key.startswith(prefix.lower())]
+        if len(matches) != 1:
+            raise InputError(
+                f"--keep {prefix} fits {len(matches)} entries; pass more digits, see `dosimeter store ls`."
+            )
+        found += matches
+    return found
+
+
+def _seconds(text: str) -> float:
+    from dosimeter._validate import InputError
+
+    units = {"min": 60.0, "h": 3600.0, "d": 86400.0, "s": 1.0}
+    for unit, seconds in units.items():
+        number = text.strip().removesuffix(unit)
+        if number != text.strip() and number.strip().replace(".", "", 1).isdecimal():
+            return float(number) * seconds
+    raise InputError(f"--older-than must be a number with d, h, min or s, got {text!r}; pass e.g. 30d.")
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
+def _brief(info: dict[str, object]) -> str:
+    text = ", ".join(f"{name}={value}" for name, value in info.items())
+    return text if len(text) <= 80 else text[:79] + "…"
