@@ -1,11 +1,19 @@
-"""Draw docs/img/bounds.svg from docs/coverage.json (needs the extra `report`)."""
+"""Draw the README's pictures (`make picture`): bounds.svg from docs/coverage.json, audit.png from the demo's page.
+
+Needs the extra `report`, and Chromium for the page.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 
 import altair as alt
+
+from dosimeter.cli.demo import demo
 
 ROOT = Path(__file__).parent.parent
 SHOWN = {
@@ -17,7 +25,25 @@ SHOWN = {
 }
 
 
-def main() -> None:
+QUIET = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+
+
+def page(folder: Path) -> None:
+    """The top of the demo's page, as a browser shows it."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        raise SystemExit("no Chromium was found; install it to draw audit.png")
+    with tempfile.TemporaryDirectory() as scratch:
+        demo(folder=Path(scratch))
+        shot = [f"--user-data-dir={scratch}/profile", "--window-size=1040,900", f"--screenshot={folder / 'audit.png'}"]
+        address = Path(scratch, "audit.html").as_uri()
+        subprocess.run(
+            [chromium, *QUIET, *shot, "--virtual-time-budget=3000", address], check=True, capture_output=True
+        )
+
+
+def bounds(folder: Path) -> None:
+    """Honest and uncorrected bounds side by side."""
     rows = [r for r in json.loads((ROOT / "docs" / "coverage.json").read_text()) if r["estimator"] in SHOWN]
     for row in rows:
         row["name"], row["kind"] = SHOWN[row["estimator"]], "valid bound" if row["is_bound"] else "not a bound"
@@ -40,8 +66,14 @@ def main() -> None:
         (left + line).properties(width=280, height=150, title="95 % bounds, 1000 + 1000 records, no leak (5 % dashed)"),
         right.properties(width=280, height=150, title="What is proven when there is a leak"),
     ).configure(background="white")
-    (ROOT / "docs" / "img").mkdir(exist_ok=True)
-    picture.save(ROOT / "docs" / "img" / "bounds.svg")
+    picture.save(folder / "bounds.svg")
+
+
+def main() -> None:
+    folder = ROOT / "docs" / "img"
+    folder.mkdir(exist_ok=True)
+    bounds(folder)
+    page(folder)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from dosimeter.report import facts
 from dosimeter.report.charts import MOST_SUBGROUPS, ROC_POINTS, STAR_POINTS
 from dosimeter.report.draw import Drawing
 from dosimeter.report.markup import bullets, esc, paragraph, section, table
-from dosimeter.report.text import NOT_STATED, clean, epsilon, rows, share, short, small, value
+from dosimeter.report.text import NOT_STATED, clean, epsilon, share, short, small, value
 
 MOST_ROWS = 100
 
@@ -35,19 +35,18 @@ def figure(name: str, title: str, caption: str, drawings: Mapping[str, Mapping[s
 def guard(audit: Audit) -> str:
     """The verdict of the shift check, which stands above every ε."""
     found = audit.guard
-    evidence = "; ".join(f"{name}: {text}" for name, text in rows(found.evidence)[:6])
+    notes = [str(text) for key in ("reasons", "warnings") for text in found.evidence.get(key) or ()]
     if found.shift:
         kind, what = "shift", "⚠ Warning: members and non-members differ even without the model."
         says = (
-            "The numbers below may measure that difference and not what the model has learnt. "
-            "Do not read them as privacy loss "
-            "before members and non-members come from one distribution."
+            f"{found} The numbers below may measure that difference and not what the model has learnt. Do not read them "
+            "as privacy loss before members and non-members come from one distribution."
         )
     elif found.checked:
         kind, what, says = (
             "passed",
-            "✓ Checked first: no shift was found.",
-            "Members and non-members look alike without the model.",
+            "✓ Checked first: members and non-members look alike without the model.",
+            str(found),
         )
     else:
         kind, what, says = (
@@ -59,7 +58,7 @@ def guard(audit: Audit) -> str:
     role = ' role="alert"' if found.shift else ""
     return (
         f'<div class="guard {kind}"{role}>{paragraph(what, "what")}{paragraph(says)}'
-        f"{paragraph('Evidence. ' + evidence, 'note') if evidence else ''}</div>\n"
+        f"{''.join(paragraph(note, 'note') for note in notes)}</div>\n"
     )
 
 
