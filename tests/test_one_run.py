@@ -13,13 +13,13 @@ from dosimeter._validate import InputError
 from dosimeter.estimate import Validity
 from dosimeter.estimators.one_run import (
     guess,
-    logit_bound,
     one_run,
     one_run_bound,
     one_run_mu_bound,
     one_run_p_value,
 )
 from dosimeter.estimators.rank_betting import STAKES, by_confidence, delta_share, rank_betting
+from dosimeter.estimators.ranked import logit_bound
 from dosimeter.evidence import OneRun, fair_coins
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "one_run.json").read_text())

@@ -10,7 +10,7 @@ from dosimeter import InputError, OneRun, Scores, Validity, fair_coins
 from dosimeter.estimators import ranked as module
 from dosimeter.estimators import walk
 from dosimeter.estimators.lower_bound import lower_bound
-from dosimeter.estimators.ranked import Game, drawable, largest_provable, odds_limit, ranked
+from dosimeter.estimators.ranked import Game, drawable, largest_provable, logit_bound, ranked
 
 
 def normal(n: int, mu: float, seed: int) -> Scores:
@@ -92,9 +92,9 @@ def test_bound_is_the_closed_form_at_the_level_of_its_band() -> None:
     assert level == walk.local_levels(drawable(1000, 1000)[0], np.full(edges.size, 0.05 * served))[band]
 
 
-def test_odds_limit_at_the_ends() -> None:
-    value = odds_limit(np.array([10, 10, 10**9]), np.array([0, 10, 10**9]), 1e-3)
-    assert value[0] == 0
+def test_logit_bound_at_the_ends() -> None:
+    value = logit_bound(np.array([10, 10, 10**9]), np.array([0, 10, 10**9]), 1e-3)
+    assert value[0] == -np.inf
     assert value[1] == pytest.approx(-np.log(1e-3 ** (-1 / 10) - 1))
     assert value[2] == pytest.approx(np.log(10**9 / -np.log(1e-3)), rel=1e-6)
 

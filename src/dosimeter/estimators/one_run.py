@@ -25,7 +25,7 @@ from dosimeter import region
 from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent
 from dosimeter.estimators.rank_betting import rank_betting, score_order
-from dosimeter.estimators.ranked import claim_of_bound, ranked
+from dosimeter.estimators.ranked import claim_of_bound, logit_bound, ranked
 from dosimeter.evidence import MOST_RECORDS, OneRun
 
 TERMS = ("smaller", "steinke", "coupling")
@@ -170,16 +170,6 @@ def one_run_bound(
     steinke = 0.0 if name == "coupling" else _steinke_bound(v, r, 2.0 * m * d, limit, level)
     coupling = 0.0 if name == "steinke" else _coupling_bound(v, r, m * d * (0.5 if only_in else 1.0), limit, level)
     return max(steinke, coupling)
-
-
-def logit_bound(guesses: Any, correct: Any, level: float) -> FloatArray:
-    """logit B(level; v, r−v+1), the largest ε with P[Bin(r, q) ≥ v] ≤ level; −∞ where v = 0. Vectorised."""
-    r, v = np.asarray(guesses, float), np.asarray(correct, float)
-    inner = np.maximum(v, 1.0)
-    miss = special.betainccinv(np.maximum(r, 1.0) - inner + 1.0, inner, level)  # 1 − q itself: q may round to 1
-    with np.errstate(divide="ignore"):
-        value = np.log1p(-miss) - np.log(miss)
-    return np.where(v < 1, -np.inf, value)
 
 
 def _steinke_bound(correct: float, trials: float, cost: float, limit: float, level: float) -> float:

@@ -17,9 +17,9 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
 from dosimeter.estimate import Estimate, Validity, number, percent
-from dosimeter.estimators.one_run import guess, logit_bound
+from dosimeter.estimators.one_run import guess
 from dosimeter.estimators.rank_betting import score_order
-from dosimeter.estimators.ranked import claim_of_bound, ranked
+from dosimeter.estimators.ranked import claim_of_bound, logit_bound, ranked
 from dosimeter.estimators.walk import checkpoints, local_levels
 from dosimeter.evidence import OneRun
 

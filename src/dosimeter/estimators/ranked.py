@@ -19,7 +19,7 @@ three, on 70, 15 and 15 % of the level, and keeps the best one.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -260,7 +260,7 @@ def _best_look(order: str, points: IntArray, correct: IntArray, level: _Level) -
     levels = walk.local_levels(int(points[-1]), level.alpha - cost)
     counted = np.maximum(correct - allowed[:, None], 0)
     tried = _promising(points, counted, levels[:, None])
-    reach = odds_limit(points[tried], np.take_along_axis(counted, tried, 1), levels[:, None])
+    reach = logit_bound(points[tried], np.take_along_axis(counted, tried, 1), levels[:, None])
     look = np.argmax(reach, axis=1)
     best = Walk(0.0, order, 0, 0, 0, 0.0)
     for band, floor in enumerate(edges):
@@ -286,12 +286,14 @@ def _promising(points: IntArray, correct: IntArray, level: FloatArray, most: int
     return np.argpartition(-wilson, most, axis=1)[:, :most]
 
 
-def odds_limit(guesses: IntArray, correct: IntArray, level: float | FloatArray) -> FloatArray:
-    """logit B(level; v, r−v+1): the ε below which v right of r guesses is too much at this level; 0 at the least."""
-    right, wrong = np.maximum(correct, 1), guesses - correct + 1
+def logit_bound(guesses: Any, correct: Any, level: float | FloatArray) -> FloatArray:
+    """logit B(level; v, r−v+1), the largest ε with P[Bin(r, q) ≥ v] ≤ level; −∞ where v = 0. Vectorised."""
+    r, v = np.asarray(guesses, float), np.asarray(correct, float)
+    inner = np.maximum(v, 1.0)
+    miss = special.betainccinv(np.maximum(r, 1.0) - inner + 1.0, inner, level)  # 1 − q itself: q may round to 1
     with np.errstate(divide="ignore"):
-        value = np.log(special.betaincinv(right, wrong, level)) - np.log(special.betainccinv(wrong, right, level))
-    return np.where(correct > 0, np.maximum(value, 0.0), 0.0)
+        value = np.log1p(-miss) - np.log(miss)
+    return np.where(v < 1, -np.inf, value)
 
 
 @lru_cache(maxsize=4096)

@@ -39,8 +39,8 @@ def guard(audit: Audit) -> str:
     if found.shift:
         kind, what = "shift", "⚠ Warning: members and non-members differ even without the model."
         says = (
-            f"{found} The numbers below may measure that difference and not what the model has learnt. Do not read them "
-            "as privacy loss before members and non-members come from one distribution."
+            f"{found} The numbers below may measure that difference and not what the model has learnt. Do not read "
+            "them as privacy loss before members and non-members come from one distribution."
         )
     elif found.checked:
         kind, what, says = (
