@@ -99,7 +99,7 @@ def ranked(
         method="ranked",
         validity=Validity.FINITE_SAMPLE if isinstance(evidence, OneRun) else Validity.INDEPENDENT_RUNS,
         claim=claim_of_bound(best.epsilon, delta, confidence)
-        + " This holds for every number of guesses at once, so choosing the best one on the data costs nothing.",
+        + (" This holds for every number of guesses at once." if best.epsilon > 0 else ""),
         warnings=evidence.mask_warnings if isinstance(evidence, OneRun) else (),
         details={
             "order": best.order,
