@@ -202,7 +202,7 @@ def test_sections_stand_in_order_and_headings_too(pages: dict[str, str]) -> None
 
 
 def test_guard_stands_above_every_epsilon(pages: dict[str, str]) -> None:
-    for name, first in (("full", "look alike without the model"), ("bare", "Not checked"), ("shifted", "Warning: members")):
+    for name, first in (("full", "look alike"), ("bare", "Not checked"), ("shifted", "Warning: members")):
         shown = Outline(pages[name]).text("title")
         assert shown.index(first) < shown.index("ε")
     assert 'class="guard shift" role="alert"' in pages["shifted"]
