@@ -53,6 +53,7 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module 'dosimeter' has no attribute {name!r}")
 
+
 __all__ = [
     "Audit",
     "ClaimTest",
