@@ -2,8 +2,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PAPER ?= all
-# With TORCH=torch==2.13.0 the tests that need PyTorch run too; without it they are skipped.
+# With TORCH=torch==2.13.0 the tests that need PyTorch run too, with RAY=1 those that need Ray; else they are skipped.
 TORCH ?=
+RAY ?=
 
 .PHONY: demo test lint bench reproduce coverage-table tables picture clean
 
@@ -15,7 +16,7 @@ $(VENV)/.core: pyproject.toml
 
 $(VENV)/.test: $(VENV)/.core
 	$(if $(TORCH),$(BIN)/pip install --quiet '$(TORCH)')
-	$(BIN)/pip install --quiet --editable '.[test$(if $(TORCH),$(comma)torch$(comma)text$(comma)ray)]'
+	$(BIN)/pip install --quiet --editable '.[test$(if $(TORCH),$(comma)torch$(comma)text)$(if $(RAY),$(comma)ray)]'
 	touch $@
 
 comma := ,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,22 @@ def choice(name: str, value: Any, options: Sequence[str]) -> str:
     """One of a closed list of names."""
     if not isinstance(value, str) or value not in options:
         raise InputError(f"{name} must be one of {', '.join(options)}, got {show(value)}; choose one of these.")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise InputError(f"{name} must be True or False, got {show(value)}; pass one of them.")
+    return bool(value)
+
+
+def mapping(name: str, value: Any, remedy: str) -> Mapping[str, Any]:
+    """A mapping with names as keys; None counts as empty."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise InputError(f"{name} must be a mapping of names, got {show(value)}; {remedy}.")
     return value
 
 

@@ -96,6 +96,10 @@ JUNK = [
     *("poisson", "shuffled", "without-replacement", "replace", "add/remove", "zero-out", "pld", "rdp", "gaussian"),
 ]
 
+FEATURES = np.random.default_rng(0).normal(size=(24, 3))
+CLASSES = np.arange(24) % 2
+AUDIT = audit_scores(dm.Scores.from_losses(LOSSES[0][:12], LOSSES[1][:12]), resamples=0)
+
 # One good call each; a test replaces some of its arguments.
 CALLS = {
     "Scores": (dm.Scores, {"members": [1.0, 2.0], "nonmembers": [0.0, 1.0], "from_loss": False}),
@@ -228,6 +232,30 @@ CALLS = {
         },
     ),
     "Audit.from_json": (Audit.from_json, {"text": "{}"}),
+    "audit_model": (
+        dm.audit_model,
+        {
+            "model": lambda rows: np.column_stack([rows.sum(axis=1), np.ones(len(rows))]),
+            "members": (FEATURES[:12], CLASSES[:12]),
+            "nonmembers": (FEATURES[12:], CLASSES[12:]),
+            "delta": 1e-5,
+            "confidence": 0.9,
+            "mechanism": None,
+            "subgroups": None,
+            "guard": False,
+            "strict": False,
+            "threshold": None,
+            "fpr": None,
+            "resamples": 0,
+            "seed": 0,
+            "metadata": None,
+        },
+    ),
+    "check_shift": (
+        dm.check_shift,
+        {"members": FEATURES[:12], "nonmembers": FEATURES[12:], "labels": None, "confidence": 0.9, "seed": 0},
+    ),
+    "compare": (dm.compare, {"audits": [AUDIT, AUDIT], "names": ["a", "b"], "utilities": [0.5, 0.6]}),
 }
 RESULTS = {"Estimate", "Guarantee", "InputError", "Validity"}  # what comes out, not what a caller passes in
 

@@ -54,11 +54,13 @@ def compare(
     audits: Sequence[Audit], *, names: Sequence[str] | None = None, utilities: Sequence[float] | None = None
 ) -> Comparison:
     """Set audits side by side; with utilities the privacy–utility landscape can be drawn."""
-    chosen = tuple(audits)
+    chosen = tuple(audits) if isinstance(audits, (list, tuple)) else ()
     if not chosen or not all(isinstance(a, Audit) for a in chosen):
         raise InputError(
             "audits must be a list of at least one Audit; pass the results of audit_model or audit_scores."
         )
+    if names is not None and not isinstance(names, (list, tuple)):
+        raise InputError(f"names must be a list of names, got {check.show(names)}; pass one name for each audit.")
     labels = tuple(names) if names is not None else tuple(f"audit {i + 1}" for i in range(len(chosen)))
     if len(labels) != len(chosen):
         raise InputError(f"names has {len(labels)} entries for {len(chosen)} audits; pass one name for each.")

@@ -12,12 +12,13 @@ import numpy.typing as npt
 
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError
-from dosimeter.accounting import PrivacyRegion, account
+from dosimeter.accounting import Composition, DpSgd, Gaussian, PrivacyRegion, account
 from dosimeter.accounting.mechanism import Mechanism
 from dosimeter.audits.audit import Audit, Guard
 from dosimeter.audits.guard import check_shift
 from dosimeter.audits.scores import audit_scores
 from dosimeter.audits.subgroups import Groups, by_group
+from dosimeter.estimate import plain
 from dosimeter.estimators.goodness_of_fit import goodness_of_fit
 from dosimeter.estimators.thresholds import Threshold
 from dosimeter.evidence import Scores
@@ -58,6 +59,13 @@ def audit_model(
     >>> audit_model(model, members=(X, y), nonmembers=(X2, y2)).to_html("audit.html")  # doctest: +SKIP
     """
     delta, confidence, seed = check.delta(delta), check.confidence(confidence), check.seed(seed)
+    groups = check.mapping("subgroups", subgroups, "pass {name: (values of members, values of nonmembers)}")
+    notes = plain(check.mapping("metadata", metadata, "pass e.g. {'unit_of_privacy': 'one person'}"))
+    guard, strict = check.flag("guard", guard), check.flag("strict", strict)
+    if mechanism is not None and not isinstance(mechanism, (DpSgd, Gaussian, Composition)):
+        raise InputError(
+            f"mechanism must be DpSgd, Gaussian or Composition, got {check.show(mechanism)}; pass one or None."
+        )
     inside, outside = dataset(members), dataset(nonmembers)
     verdict = _guard(inside, outside, confidence, seed) if guard else Guard(shift=False, checked=False)
     if strict and (verdict.shift or not verdict.checked):
@@ -85,7 +93,7 @@ def audit_model(
         star=star_curve(audit.curve, delta),
         subgroups=by_group(
             scores,
-            {**_classes(inside[1], outside[1]), **(subgroups or {})},
+            {**_classes(inside[1], outside[1]), **groups},
             delta=delta,
             confidence=confidence,
             seed=seed,
@@ -105,7 +113,7 @@ def audit_model(
             "goodness_of_fit": _fit(scores, seed),
             "fingerprint": {"members": fingerprint(*inside), "nonmembers": fingerprint(*outside)},
             "mechanism": None if mechanism is None else repr(mechanism),
-            **(metadata or {}),
+            **notes,
         },
     )
 

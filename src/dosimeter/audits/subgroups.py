@@ -28,7 +28,12 @@ def by_group(
     test after Holm's correction over all rows. A row's ε is a bound for that group alone, not for the largest of many.
     """
     rows = []
-    for name, (member_values, nonmember_values) in groups.items():
+    for name, pair in groups.items():
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InputError(
+                f"subgroups[{show(name)}] must be (values of members, values of nonmembers), got {show(pair)}."
+            )
+        member_values, nonmember_values = pair
         inside, outside = (
             _column(name, member_values, scores.members),
             _column(name, nonmember_values, scores.nonmembers),
@@ -45,7 +50,10 @@ def by_group(
 
 
 def _column(name: str, values: npt.ArrayLike, records: FloatArray) -> npt.NDArray[Any]:
-    column = np.asarray(values)
+    try:
+        column = np.asarray(values)
+    except ValueError:
+        raise InputError(f"subgroups[{show(name)}] must be flat columns; its rows have mixed lengths.") from None
     if column.shape != records.shape:
         raise InputError(
             f"subgroups[{show(name)}] must have one value for each record ({records.size}), got shape {column.shape}; "

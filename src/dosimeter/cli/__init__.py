@@ -22,6 +22,7 @@ from dosimeter.cli.panoramia import panoramia
 from dosimeter.cli.plan import plan
 from dosimeter.cli.report import report
 from dosimeter.cli.selftest import selftest
+from dosimeter.cli.store import store
 
 app = typer.Typer(
     help="How much privacy has this machine-learning model really cost the people in its training data?",
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 for command in (demo, audit, estimate, one_run, panoramia, account, choose, claim, report, gate, plan, selftest):
     app.command(name=command.__name__.replace("_", "-"))(command)
+app.add_typer(store, name="store")
 
 # Typer carries its own copy of click in newer versions; the common base of its usage errors is found either way.
 _USAGE_ERROR = cast(

@@ -45,7 +45,7 @@ def demo(
     comparison = compare(audits, names=names, utilities=accuracies)
     table(
         f"{inside.sum()} members, {(~inside).sum()} non-members, δ = 1e-05, 95 %",
-        ["model", "test accuracy", "attack proves ε ≥", "accountant proves ε ≤", "ε* (this model)", "TPR at 1 % FPR"],
+        ["model", "accuracy", "proven ε ≥", "accounted ε ≤", "ε*", "TPR at 1 % FPR"],
         [
             (
                 row["name"],
@@ -83,7 +83,7 @@ def _models(seed: int) -> list[tuple[str, Any, Any]]:
 
     private = DpLogisticRegression(noise_multiplier=20.0, steps=60, clip=1.0, learning_rate=4.0, seed=seed)
     return [
-        ("over-fitted network", MLPClassifier((128,), alpha=0.0, max_iter=400, random_state=seed), None),
-        ("regularised regression", LogisticRegression(C=0.02, max_iter=500), None),
-        ("DP regression", private, private.mechanism),
+        ("over-fitted", MLPClassifier((128,), alpha=0.0, max_iter=400, random_state=seed), None),
+        ("regularised", LogisticRegression(C=0.02, max_iter=500), None),
+        ("DP", private, private.mechanism),
     ]

@@ -1,0 +1,274 @@
+"""Runs tasks in a pool: looks into the store first, keeps what is finished, retries what failed, answers in order."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from dosimeter import _validate as check
+from dosimeter._validate import InputError, show
+from dosimeter.engine.pool import Inline, Pool, cores
+from dosimeter.engine.progress import Progress
+from dosimeter.engine.scratch import Scratch
+from dosimeter.engine.store import Store
+from dosimeter.engine.tasks import Arrays, Function, Result, Task, checked_shared, fingerprint, function_name, key_of
+from dosimeter.engine.work import Outcome
+
+_IN_MEMORY = 256_000_000  # bytes of results that wait for their turn in memory; further ones wait on the disk
+
+
+def run(
+    function: Function,
+    tasks: Iterable[Task],
+    *,
+    shared: Mapping[str, npt.NDArray[Any]] | None = None,
+    engine: str = "local",
+    workers: int | None = None,
+    store: Store | None = None,
+    version: str = "",
+    retries: int = 1,
+    timeout: float | None = None,
+    memory: int | None = None,
+    progress: bool = True,
+) -> Iterator[Result]:
+    """Run `function(task, shared)` for every task; the results in the order of the tasks, as soon as they are there.
+
+    `function` is a top-level function that returns `(arrays, info)`; `shared` holds arrays that every task may read.
+    `engine` is "local" (processes), "inline" (this process), "ray" (joins a cluster or starts one here) or
+    "ray://host:port"; `workers` defaults to one for each core. What a `store` holds is not computed again; `version`
+    is part of the key, so change it with the function. A task that raises, whose worker dies or that takes longer than
+    `timeout` seconds is tried again up to `retries` times; then its result has an `error`, and the others go on.
+    `memory` (bytes) is a limit for all workers together: the first task is measured alone, then as many run as fit.
+    """
+    name = function_name(function)
+    todo = _checked_tasks(tasks)
+    if not isinstance(engine, str) or not (engine in ("inline", "local", "ray") or engine.startswith("ray://")):
+        raise InputError(
+            f"engine must be inline, local, ray or ray://host:port, got {show(engine)}; choose one of these."
+        )
+    if workers is not None:
+        workers = check.whole("workers", workers, 1, "pass the number of processes, or None for one for each core")
+    if store is not None and not isinstance(store, Store):
+        raise InputError(f"store must be a Store, got {show(store)}; pass Store('folder').")
+    if not isinstance(version, str):
+        raise InputError(f"version must be a text, got {show(version)}; pass e.g. '1'.")
+    retries = check.whole("retries", retries, 0, "pass how often a failed task is tried again, e.g. 1")
+    if timeout is not None:
+        timeout = check.within("timeout", timeout, 0.0, float("inf"), "pass seconds, or None", include="()")
+        if engine == "inline":
+            raise InputError("timeout needs a process that can be ended; use engine='local' or pass timeout=None.")
+    if memory is not None:
+        memory = check.whole("memory", memory, 1, "pass bytes, e.g. 8 * 10**9")
+    arrays = checked_shared(shared)
+    print_ = fingerprint(arrays) if store is not None else ""
+
+    def open_pool() -> Pool:
+        if engine == "inline":
+            return Inline(function, arrays)
+        if engine == "local":
+            from dosimeter.engine.local import Local
+
+            return Local(function, arrays, workers=workers or cores(), timeout=timeout)
+        from dosimeter.engine.ray import Ray
+
+        return Ray(function, arrays, address=engine, workers=workers, timeout=timeout)
+
+    keys = [key_of(function, task, version=version, shared_fingerprint=print_) for task in todo] if store else None
+    run_ = _Run(name, todo, keys, store, open_pool, retries, memory, Progress(len(todo), shown=bool(progress)))
+    return run_.results()
+
+
+@dataclass(frozen=True)
+class _OnDisk:
+    """A finished result that waits for its turn in a store."""
+
+    cached: bool
+
+
+class _Run:
+    def __init__(
+        self,
+        name: str,
+        tasks: list[Task],
+        keys: list[str] | None,
+        store: Store | None,
+        open_pool: Callable[[], Pool],
+        retries: int,
+        memory: int | None,
+        progress: Progress,
+    ) -> None:
+        self._name, self._tasks, self._keys, self._store = name, tasks, keys, store
+        self._open_pool, self._retries, self._memory, self._progress = open_pool, retries, memory, progress
+        self._pool: Pool | None = None
+        self._begun = False
+        self._again: deque[int] = deque()
+        self._turn = self._next = self._running = self._peak = self._held = 0
+        self._failures: dict[int, int] = {}
+        self._finished: dict[int, Result | _OnDisk] = {}
+        self._spill: Scratch | None = None
+
+    def results(self) -> Iterator[Result]:
+        try:
+            for turn in range(len(self._tasks)):
+                yield self._result(turn)
+        except KeyboardInterrupt:
+            message = self._how_to_go_on()
+            self._progress.close()
+            self._progress.say(message)
+            raise KeyboardInterrupt(message) from None
+        finally:
+            self._progress.close()
+            if self._pool is not None:
+                self._pool.close()
+            if self._spill is not None:
+                self._spill.close()
+
+    def _result(self, turn: int) -> Result:
+        self._turn = turn
+        while True:
+            while turn not in self._finished:
+                self._advance()
+            found = self._finished.pop(turn)
+            if isinstance(found, Result):
+                self._held -= _size(found.arrays)
+                return found
+            loaded = self._shelf().get(self._key(turn))
+            if loaded is not None:
+                return Result(self._tasks[turn], *loaded, cached=found.cached)
+            self._progress.done -= 1
+            self._progress.cached -= found.cached
+            self._again.appendleft(turn)
+
+    def _advance(self) -> None:
+        """Hand over as many tasks as there is room for, then wait for something to happen."""
+        while self._pool is None or self._pool.room() > 0:
+            index = self._next_index()
+            if index is None:
+                break
+            if self._pool is None:
+                self._pool = self._open_pool()
+                if self._memory is not None:
+                    self._pool.allow(1)
+                self._again.appendleft(index)
+                break
+            if not self._begun:
+                self._begun = True
+                self._progress.begin()
+            self._pool.submit(index, self._tasks[index])
+            self._running += 1
+        if self._pool is None:
+            return
+        self._pool.staff(self._running + len(self._again) + len(self._tasks) - self._next)
+        if self._running == 0 and self._pool.room() > 0:
+            return
+        for index, outcome in self._pool.wait():
+            self._running -= 1
+            self._settle(index, outcome)
+
+    def _next_index(self) -> int | None:
+        if self._again:
+            return self._again.popleft()
+        while self._next < len(self._tasks):
+            index = self._next
+            self._next += 1
+            if self._store is None or self._key(index) not in self._store:
+                return index
+            self._finished[index] = _OnDisk(cached=True)
+            self._progress.step(cached=True)
+        return None
+
+    def _settle(self, index: int, outcome: Outcome) -> None:
+        self._measure(outcome)
+        if outcome.error is not None:
+            self._failures[index] = self._failures.get(index, 0) + 1
+            if self._failures[index] <= self._retries:
+                self._again.append(index)
+                return
+            info = {"log": self._log(index, f"{outcome.error}\n\n{outcome.log}")}
+            self._finished[index] = Result(self._tasks[index], None, info, outcome.error)
+            self._progress.step(failed=True)
+            return
+        assert outcome.arrays is not None
+        if self._store is not None:
+            self._store.put(self._key(index), outcome.arrays, outcome.info)
+            if outcome.log:
+                self._log(index, outcome.log)
+        size = _size(outcome.arrays)
+        if index == self._turn or self._held + size <= _IN_MEMORY:
+            self._held += size
+            self._finished[index] = Result(self._tasks[index], outcome.arrays, outcome.info)
+        else:
+            if self._store is None:
+                self._shelf().put(self._key(index), outcome.arrays, outcome.info)
+            self._finished[index] = _OnDisk(cached=False)
+        self._progress.step()
+
+    def _measure(self, outcome: Outcome) -> None:
+        if self._memory is None or outcome.peak <= self._peak or self._pool is None:
+            return
+        if outcome.peak > self._memory >= self._peak:
+            warnings.warn(
+                f"one task of {self._name} needs {outcome.peak / 1e6:.0f} MB, more than the limit of "
+                f"{self._memory / 1e6:.0f} MB; they run one at a time.",
+                UserWarning,
+                stacklevel=2,
+            )
+        self._peak = outcome.peak
+        self._pool.allow(max(1, self._memory // self._peak))
+
+    def _key(self, index: int) -> str:
+        return f"{index:064x}" if self._keys is None else self._keys[index]
+
+    def _shelf(self) -> Store:
+        """Where results wait on the disk: the store, or a temporary one."""
+        if self._store is not None:
+            return self._store
+        if self._spill is None:
+            self._spill = Scratch()
+        return Store(self._spill.folder)
+
+    def _log(self, index: int, text: str) -> str:
+        if self._store is not None:
+            try:
+                return str(self._store.log(self._key(index), text))
+            except OSError:  # a full disk must not hide why the task failed
+                pass
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", errors="replace", prefix="dosimeter-log-", suffix=".txt", delete=False
+        ) as file:
+            file.write(text)
+        return str(Path(file.name))
+
+    def _how_to_go_on(self) -> str:
+        progress = self._progress
+        if self._store is None or self._keys is None:
+            return f"stopped after {progress.done} of {progress.total} tasks; nothing is kept without a store."
+        kept = sum(key in self._store for key in self._keys)  # the last one may be stored but not yet counted
+        return (
+            f"stopped; {kept} of {progress.total} tasks are kept in {self._store.folder}: "
+            "run the same again to go on from there."
+        )
+
+
+def _size(arrays: Arrays | None) -> int:
+    return sum(array.nbytes for array in (arrays or {}).values())
+
+
+def _checked_tasks(tasks: Any) -> list[Task]:
+    try:
+        todo = list(tasks)
+    except TypeError:
+        raise InputError(
+            f"tasks must be a list of Task, got {show(tasks)}; pass e.g. [Task('shadow', {{}}, 0)]."
+        ) from None
+    for index, task in enumerate(todo):
+        if not isinstance(task, Task):
+            raise InputError(f"tasks[{index}] is {show(task)}; pass Task(name, arguments, seed).")
+    return todo

@@ -1,0 +1,284 @@
+"""Processes of this machine: one task each at a time, replaced when they die or hang."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing import connection
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy.typing as npt
+
+from dosimeter._validate import InputError
+from dosimeter.engine.scratch import Scratch, read_shared, write_shared
+from dosimeter.engine.store import full_or
+from dosimeter.engine.tasks import Function, Task, function_name
+from dosimeter.engine.work import ONE_THREAD, Outcome, call, environment, one_line
+
+_LOG_TAIL = 20_000  # characters of a worker's output that are kept
+
+
+class _Worker:
+    def __init__(self, number: int, folder: Path, function: Function, files: list[tuple[str, str]]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.output = folder / f"output-{number}.txt"
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, str(self.output)), name=f"dosimeter-{number}")
+        with environment(ONE_THREAD), _interrupts_blocked(), _main_hidden(function):
+            self.process.start()
+        theirs.close()
+        self.ready = False
+        self.ticket: int | None = None
+        self.started = 0.0
+        with contextlib.suppress(OSError):  # a worker that is dead already is found by `wait`
+            self.connection.send((function, files))
+
+    def said(self) -> str:
+        try:
+            return self.output.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
+        except OSError:
+            return ""
+
+    def kill(self) -> None:
+        """End the worker and every process that its task has started."""
+        try:
+            if sys.platform == "win32" or self.process.pid is None or os.getpgid(self.process.pid) != self.process.pid:
+                self.process.kill()
+            else:
+                os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.join()
+        self.connection.close()
+        with contextlib.suppress(OSError):
+            self.output.unlink()
+
+
+class Local:
+    """Worker processes, started anew (spawn) with one thread each; shared arrays are mapped from one set of files."""
+
+    def __init__(
+        self, function: Function, shared: Mapping[str, npt.NDArray[Any]], *, workers: int, timeout: float | None
+    ) -> None:
+        self._function, self._timeout = function, timeout
+        self._workers = self._allowed = workers
+        self._crew: list[_Worker] = []
+        self._count = self._false_starts = 0
+        self._once_ready = False
+        self._scratch = Scratch()
+        atexit.register(self.close)
+        try:
+            self._files = write_shared(self._scratch.folder, shared)
+        except OSError as error:
+            self.close()
+            raise full_or(error, self._scratch.folder.parent) from None
+
+    def allow(self, workers: int) -> None:
+        self._allowed = min(self._workers, max(1, workers))
+        for worker in [w for w in self._crew if w.ready and w.ticket is None]:
+            if len(self._crew) > self._allowed:
+                self._dismiss(worker)
+
+    def staff(self, tasks: int) -> None:
+        while len(self._crew) < min(self._allowed, tasks):
+            self._crew.append(_Worker(self._count, self._scratch.folder, self._function, self._files))
+            self._count += 1
+
+    def room(self) -> int:
+        busy = sum(worker.ticket is not None for worker in self._crew)
+        idle = sum(worker.ready and worker.ticket is None for worker in self._crew)
+        return max(0, min(idle, self._allowed - busy))
+
+    def submit(self, ticket: int, task: Task) -> None:
+        worker = next(worker for worker in self._crew if worker.ready and worker.ticket is None)
+        worker.ticket, worker.started = ticket, time.monotonic()
+        with contextlib.suppress(OSError):  # a worker that has just died is found by `wait`
+            worker.connection.send(task)
+
+    def wait(self) -> list[tuple[int, Outcome]]:
+        handles: dict[Any, _Worker] = {}
+        for worker in self._crew:
+            handles[worker.connection] = handles[worker.process.sentinel] = worker
+        signalled = connection.wait(list(handles), self._patience())
+        outcomes = []
+        for worker in dict.fromkeys(handles[handle] for handle in signalled):
+            outcomes += self._listen(worker)
+        return outcomes + self._overdue()
+
+    def close(self) -> None:
+        atexit.unregister(self.close)
+        while self._crew:
+            self._dismiss(self._crew[-1])
+        self._scratch.close()
+
+    def _patience(self) -> float | None:
+        if self._timeout is None:
+            return None
+        started = [worker.started for worker in self._crew if worker.ticket is not None]
+        return max(0.0, min(started) + self._timeout - time.monotonic()) if started else None
+
+    def _listen(self, worker: _Worker) -> list[tuple[int, Outcome]]:
+        try:
+            kind, content = worker.connection.recv() if worker.connection.poll() else ("dead", None)
+        except (EOFError, OSError):
+            kind, content = "dead", None
+        if kind == "ready":
+            worker.ready = self._once_ready = True
+            return []
+        if kind == "broken":
+            raise InputError(
+                f"the workers cannot use {function_name(self._function)} ({content}); define it in a module or script "
+                "that they can import."
+            )
+        ticket = worker.ticket
+        if kind == "done" and ticket is not None and isinstance(content, Outcome):
+            worker.ticket = None
+            return [(ticket, content)]
+        return self._buried(worker)
+
+    def _buried(self, worker: _Worker) -> list[tuple[int, Outcome]]:
+        worker.process.join()
+        code, said = worker.process.exitcode, worker.said()
+        self._dismiss(worker)
+        if not worker.ready:
+            self._false_starts += 1
+            if not self._once_ready or self._false_starts > 10 + self._workers:
+                raise InputError(
+                    f"the worker processes cannot start (exit code {code}): they import the script that defines "
+                    f"{function_name(self._function)}, so it must be a file that does its work under "
+                    "`if __name__ == '__main__':`; or pass engine='inline'."
+                )
+        if worker.ticket is None:
+            return []
+        return [(worker.ticket, Outcome(error=f"its process {_manner(code)}", log=said))]
+
+    def _overdue(self) -> list[tuple[int, Outcome]]:
+        if self._timeout is None:
+            return []
+        late = time.monotonic() - self._timeout
+        outcomes = []
+        for worker in [w for w in self._crew if w.ticket is not None and w.started <= late]:
+            said = _last_words(worker)
+            self._dismiss(worker)
+            assert worker.ticket is not None
+            outcomes.append((worker.ticket, Outcome(error=f"it took longer than {self._timeout:g} s", log=said)))
+        return outcomes
+
+    def _dismiss(self, worker: _Worker) -> None:
+        self._crew.remove(worker)
+        worker.kill()
+
+
+def _manner(code: int | None) -> str:
+    if code is not None and code < 0:
+        try:
+            return f"was ended by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"was ended by signal {-code}"
+    return f"died with exit code {code}"
+
+
+def _last_words(worker: _Worker) -> str:
+    """What a hanging worker has printed, and where it hangs."""
+    if sys.platform != "win32" and worker.process.pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker.process.pid, signal.SIGUSR1)
+            time.sleep(0.1)
+    return worker.said()
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """A child inherits the mask: Ctrl-C is for the parent, which then ends its workers."""
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _main_hidden(function: Function) -> Iterator[None]:
+    """Keep a new process from importing the calling script, unless the function stands there.
+
+    A script without `if __name__ == "__main__":` would otherwise run again in every worker.
+    """
+    main = sys.modules["__main__"]
+    if function.__module__ == "__main__":
+        yield
+        return
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _serve(pipe: connection.Connection, output: str) -> None:
+    """The life of a worker."""
+    if sys.platform != "win32":
+        os.setsid()
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    _redirect(output)
+    try:
+        function, files = pipe.recv()
+        shared = read_shared(files)
+    except EOFError:
+        return
+    except Exception as error:
+        pipe.send(("broken", one_line(error)))
+        return
+    pipe.send(("ready", None))
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            task = pipe.recv()
+            _forget_output()
+            outcome = call(function, task, shared)
+            pipe.send(("done", _with_output(outcome, output)))
+
+
+def _leave_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    if sys.platform != "win32":
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def _redirect(output: str) -> None:
+    descriptor = os.open(output, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="replace", closefd=False, buffering=1)  # noqa: SIM115
+    faulthandler.enable()
+    if sys.platform != "win32":
+        faulthandler.register(signal.SIGUSR1)
+
+
+def _forget_output() -> None:
+    os.ftruncate(1, 0)
+
+
+def _with_output(outcome: Outcome, output: str) -> Outcome:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.fstat(1).st_size == 0:
+        return outcome
+    said = Path(output).read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
+    return Outcome(outcome.arrays, outcome.info, outcome.error, f"{said}\n{outcome.log}".lstrip("\n"), outcome.peak)

@@ -1,0 +1,92 @@
+"""A temporary folder that goes with the process, at the latest when the next run looks around."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dosimeter.engine.tasks import Arrays
+
+_PREFIX = "dosimeter-run-"
+
+
+class Scratch:
+    """A folder for one run. A killed process cannot remove its folder, but its lock is gone: so the next run knows."""
+
+    def __init__(self) -> None:
+        _remove_abandoned()
+        self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self._lock = _locked(self.folder / "new", create=True)
+        with contextlib.suppress(OSError):
+            (self.folder / "new").replace(self.folder / "lock")  # under this name it is always held
+
+    def close(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def write_shared(folder: Path, shared: Mapping[str, npt.NDArray[Any]]) -> list[tuple[str, str]]:
+    """Write arrays as .npy files; pairs of name and file that `read_shared` takes."""
+    files = []
+    for index, (name, array) in enumerate(shared.items()):
+        file = folder / f"shared-{index}.npy"
+        with file.open("wb") as stream:
+            np.lib.format.write_array(stream, array, allow_pickle=False)
+        files.append((name, str(file)))
+    return files
+
+
+def read_shared(files: list[tuple[str, str]]) -> Arrays:
+    """The arrays, mapped read-only: all processes of a machine see the same pages."""
+    shared: Arrays = {}
+    for name, file in files:
+        array = np.load(file, mmap_mode="r", allow_pickle=False) if _mappable(file) else np.load(file)
+        shared[name] = np.asarray(array)
+        shared[name].flags.writeable = False
+    return shared
+
+
+def _mappable(file: str) -> bool:
+    with Path(file).open("rb") as stream:
+        version = np.lib.format.read_magic(stream)
+        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = header(stream)
+    return len(shape) > 0 and 0 not in shape and dtype.itemsize > 0
+
+
+def _locked(file: Path, *, create: bool) -> int | None:
+    """A descriptor that holds the lock of a file, or None if another process holds it or there is none."""
+    if sys.platform == "win32":
+        return None
+    import fcntl
+
+    try:
+        descriptor = os.open(file, os.O_RDWR | (os.O_CREAT if create else 0))
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _remove_abandoned() -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        lock = _locked(folder / "lock", create=False)
+        if lock is not None:
+            with contextlib.suppress(OSError):
+                shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)

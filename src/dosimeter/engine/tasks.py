@@ -1,0 +1,149 @@
+"""What is to be done (Task), what came of it (Result), and the key under which it is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from dosimeter import _validate as check
+from dosimeter._validate import InputError, show
+
+Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One computation: its name, its arguments (as JSON can hold them) and its seed.
+
+    Tuples become lists and NumPy scalars become Python numbers, so that a task is the same before and after a journey
+    to another process. NaN, infinities, objects and keys that are not text are refused.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise InputError(f"name must be a text, got {show(self.name)}; name what the task does, e.g. 'shadow'.")
+        if not isinstance(self.arguments, Mapping):
+            raise InputError(f"arguments must be a mapping, got {show(self.arguments)}; pass e.g. {{'epochs': 5}}.")
+        object.__setattr__(self, "arguments", _strict(self.arguments, "arguments"))
+        object.__setattr__(self, "seed", check.seed(self.seed))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a task: arrays and info, or one line that says why there are none.
+
+    `cached` says that it was found in the store. On an error `info["log"]` names the file with the whole story.
+    """
+
+    task: Task
+    arrays: Arrays | None
+    info: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    cached: bool = False
+
+
+Function: TypeAlias = Callable[[Task, Mapping[str, npt.NDArray[Any]]], tuple[Mapping[str, Any], Mapping[str, Any]]]
+
+
+def canonical(value: Any) -> str:
+    """JSON with one spelling for one value: sorted keys, no spaces, ASCII."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def plain(value: Any) -> Any:
+    """A value as strict JSON can hold it; a number that is not finite becomes None, an unknown object its text."""
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def function_name(function: Any) -> str:
+    """The name by which another process finds the function; anything but a top-level function is refused."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not callable(function) or not module or not name or "<" in name:
+        raise InputError(
+            f"function must be a top-level function of a module, got {show(function)}; other processes find it by its "
+            "name, so put what it needs into the tasks' arguments or shared."
+        )
+    return f"{module}.{name}"
+
+
+def checked_shared(shared: Any) -> Arrays:
+    """The shared arrays, read-only, so that no task can change what another one sees."""
+    if shared is None:
+        return {}
+    if not isinstance(shared, Mapping):
+        raise InputError(f"shared must be a dictionary of arrays, got {show(shared)}; pass e.g. {{'x': x, 'y': y}}.")
+    arrays = {}
+    for name, value in shared.items():
+        array = np.asarray(value)
+        if not isinstance(name, str) or array.dtype.hasobject:
+            raise InputError(
+                f"shared[{show(name)}] has type {array.dtype}; pass arrays of numbers or text under names, no objects."
+            )
+        array = np.ascontiguousarray(array).reshape(array.shape).view()
+        array.flags.writeable = False
+        arrays[name] = array
+    return arrays
+
+
+def fingerprint(shared: Mapping[str, npt.NDArray[Any]]) -> str:
+    """SHA-256 of names, types, shapes and contents."""
+    digest = hashlib.sha256()
+    for name in sorted(shared):
+        array = np.ascontiguousarray(shared[name])
+        header = canonical([name, repr(np.lib.format.dtype_to_descr(array.dtype)), list(shared[name].shape)])
+        digest.update(header.encode())
+        if array.size:
+            digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def key_of(function: Function, task: Task, *, version: str = "", shared_fingerprint: str = "") -> str:
+    """The key of a task in the store; a changed function name, version, argument, seed or datum changes it."""
+    from dosimeter import __version__
+
+    parts = [
+        function_name(function),
+        version,
+        task.name,
+        task.arguments,
+        task.seed,
+        shared_fingerprint or fingerprint({}),
+        __version__,
+    ]
+    return hashlib.sha256(canonical(parts).encode()).hexdigest()
+
+
+def _strict(value: Any, where: str) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{where} is {value}, which JSON cannot hold; pass a finite number, None or a text.")
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str):
+                raise InputError(f"{where} has the key {show(name)}; keys must be texts.")
+        return {name: _strict(item, f"{where}[{name!r}]") for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise InputError(f"{where} is {show(value)}; pass numbers, texts, lists and dictionaries, and arrays in shared.")

@@ -1,0 +1,150 @@
+"""One task inside whatever process runs it: one thread, seeded, measured, with its errors caught."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dosimeter._validate import show
+from dosimeter.engine.tasks import Arrays, Function, Task, plain
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+ONE_THREAD = dict.fromkeys(_THREADS, "1")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a pool reports of a ticket: arrays and info, or an error line with its log."""
+
+    arrays: Arrays | None = None
+    info: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    log: str = ""
+    peak: int = 0
+
+
+def call(function: Function, task: Task, shared: Mapping[str, npt.NDArray[Any]]) -> Outcome:
+    """The function's answer, checked; an exception becomes one line and its traceback."""
+    try:
+        with _one_thread(), _seeded(task.seed):
+            arrays, info = _checked(function(task, shared))
+    except (Exception, SystemExit) as error:
+        return Outcome(error=one_line(error), log=traceback.format_exc(), peak=peak_memory())
+    return Outcome(arrays=arrays, info=info, peak=peak_memory())
+
+
+def one_line(error: BaseException, limit: int = 300) -> str:
+    """An exception as one line."""
+    text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def peak_memory() -> int:
+    """The most memory in bytes that this process has held at once.
+
+    Linux carries the figure of getrusage over from the process that started this one; the high-water mark is its own.
+    """
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+@contextmanager
+def environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for as long as the block runs."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _checked(answer: Any) -> tuple[Arrays, dict[str, Any]]:
+    if not isinstance(answer, tuple) or len(answer) != 2 or not all(isinstance(part, Mapping) for part in answer):
+        raise TypeError(f"the task's function must return (arrays, info), two dictionaries, got {show(answer)}")
+    arrays = {}
+    for name, value in answer[0].items():
+        array = np.asarray(value)
+        if not isinstance(name, str) or not name or array.dtype.hasobject:
+            raise TypeError(f"arrays[{show(name)}] has type {array.dtype}; return arrays of numbers under names")
+        arrays[name] = array
+    return arrays, plain(answer[1])
+
+
+class _Threads:
+    """Holds the numeric libraries of this process to one thread; looks for new ones only after an import."""
+
+    def __init__(self) -> None:
+        self._controller: Any = None
+        self._modules = 0
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        if len(sys.modules) != self._modules:
+            import threadpoolctl
+
+            self._controller = threadpoolctl.ThreadpoolController()
+            self._modules = len(sys.modules)
+        torch = sys.modules.get("torch")
+        before = torch.get_num_threads() if torch is not None else 1
+        if torch is not None and before != 1:
+            torch.set_num_threads(1)
+        try:
+            with self._controller.limit(limits=1):
+                yield
+        finally:
+            if torch is not None and before != 1:
+                torch.set_num_threads(before)
+
+
+_threads = _Threads()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    # The variables reach libraries that the function itself loads, and the commands that it starts.
+    with environment(ONE_THREAD), _threads.one():
+        yield
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed the global generators, for code that draws from them; put back what was there."""
+    before, numpy_before = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global state is what is meant)
+    torch = sys.modules.get("torch")
+    torch_before = torch.get_rng_state() if torch is not None else None
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    if torch is not None:
+        torch.manual_seed(seed % 2**63)
+    try:
+        yield
+    finally:
+        random.setstate(before)
+        np.random.set_state(numpy_before)  # noqa: NPY002
+        if torch is not None and torch_before is not None:
+            torch.set_rng_state(torch_before)

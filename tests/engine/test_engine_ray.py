@@ -1,0 +1,172 @@
+"""The Ray engine: the same bits, lost workers and nodes made good, nothing on standard output."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import engine_jobs as jobs
+import numpy as np
+import pytest
+
+from dosimeter import InputError
+from dosimeter.engine import Store, Task, run
+
+ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'dosimeter[ray]'")
+
+X = {"x": np.random.default_rng(0).normal(size=(700, 300))}
+
+
+def bits(results):
+    return [(r.task.seed, r.error, r.info, {n: a.tobytes() for n, a in (r.arrays or {}).items()}) for r in results]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Three nodes of one core, with the tests' task functions on their path."""
+    from ray.cluster_utils import Cluster
+
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(Path(jobs.__file__).parent)
+    options = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
+    started = Cluster(initialize_head=True, head_node_args={**options, "ray_client_server_port": 23790})
+    for _ in range(2):
+        started.add_node(num_cpus=1, object_store_memory=100_000_000)
+    started.wait_for_nodes()
+    ray.init(address=started.address, log_to_driver=False)
+    yield started
+    ray.shutdown()
+    started.shutdown()
+    if before is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = before
+
+
+def test_the_same_bits_as_inline_and_every_mishap(cluster, tmp_path):
+    todo = [Task("t", {}, seed) for seed in range(6)]
+    inline = bits(run(jobs.matmul, todo, shared=X, engine="inline", progress=False))
+    assert bits(run(jobs.matmul, todo, shared=X, engine="ray", progress=False)) == inline
+
+    kinds = {1: "exit", 2: "raise", 3: "hang", 4: "write"}
+    todo = [Task("t", {"kind": kinds.get(seed)}, seed) for seed in range(6)]
+    todo.append(Task("t", {"kind": "kill", "flag": str(tmp_path / "flag")}, 6))
+    store = Store(tmp_path / "s")
+    results = list(run(jobs.misbehave, todo, shared=X, engine="ray", store=store, timeout=2.0, progress=False))
+    assert [r.error is None for r in results] == [True, False, False, False, False, True, True]
+    assert results[1].error.startswith("its worker or node was lost (WorkerCrashedError)")
+    assert results[2].error == "ValueError: no such luck"
+    assert "it took longer than 2 s" in results[3].error
+    assert "Traceback" in Path(results[2].info["log"]).read_text()
+    assert len(store.ls()) == 3
+    assert ray.is_initialized()  # what was there before stays
+
+
+def test_tasks_wait_with_us_and_not_in_ray(cluster):
+    from dosimeter.engine.ray import Ray
+
+    for workers, most in ((None, 2 * int(ray.cluster_resources()["CPU"])), (2, 2)):
+        pool = Ray(jobs.nothing, {}, address="ray", workers=workers, timeout=None)
+        count = 0
+        while pool.room():
+            pool.submit(count, Task("t", {}, count))
+            count += 1
+        assert count == most
+        assert len(pool.wait()) == 1
+        pool.close()
+
+
+CLIENT = """
+import sys
+import engine_jobs as jobs
+from dosimeter.engine import Task, run
+results = run(jobs.draw, [Task("t", {}, seed) for seed in range(4)], engine="ray://127.0.0.1:23790")
+print([(r.error, r.arrays["values"].tolist()) for r in results])
+"""
+
+
+def test_a_remote_driver(cluster):
+    pytest.importorskip("grpc", reason="Ray's client needs grpcio: pip install 'ray[client]'")
+    for _ in range(2):  # Ray gives its client server 30 s to start, which a busy machine may miss once
+        done = subprocess.run([sys.executable, "-c", CLIENT], capture_output=True, text=True, timeout=120, check=False)
+        if "Initialization failure from server" not in done.stderr:
+            break
+    todo = [Task("t", {}, seed) for seed in range(4)]
+    expected = [(None, r.arrays["values"].tolist()) for r in run(jobs.draw, todo, engine="inline", progress=False)]
+    assert done.stdout == f"{expected}\n", done.stderr
+
+
+def test_a_node_is_lost_and_the_run_finishes(cluster, tmp_path, capfd):
+    side = tmp_path / "notes"
+    todo = [Task("t", {"sleep": 0.5, "notes": str(side)}, seed) for seed in range(24)]
+    victim = next(node for node in cluster.list_all_nodes() if node != cluster.head_node)
+    lost = threading.Event()
+
+    def lose():
+        while not side.exists() or len(side.read_text().split()) < 6:
+            time.sleep(0.05)
+        cluster.remove_node(victim, allow_graceful=False)
+        lost.set()
+
+    thread = threading.Thread(target=lose)
+    thread.start()
+    results = list(run(jobs.draw, todo, engine="ray", progress=False))
+    thread.join()
+    assert lost.is_set()
+    inline = run(jobs.draw, [Task("t", {}, seed) for seed in range(24)], engine="inline", progress=False)
+    assert bits(results) == bits(inline)
+    assert len(side.read_text().split()) >= 24
+
+
+STARTS = """
+import sys
+import engine_jobs as jobs
+from dosimeter.engine import Store, Task, run
+
+if __name__ == "__main__":
+    kinds = {2: "exit"}
+    tasks = [Task("t", {"kind": kinds.get(seed)}, seed) for seed in range(5)]
+    print([r.error is None for r in run(jobs.misbehave, tasks, engine="ray", workers=2, store=Store(sys.argv[1]))])
+    import ray
+    print(ray.is_initialized())
+"""
+
+
+def test_it_starts_a_cluster_and_stops_it_again(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(STARTS)
+    environment = {**os.environ, "PYTHONPATH": str(Path(jobs.__file__).parent), "RAY_ADDRESS": "local"}
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "store"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout == "[True, True, False, True, True]\nFalse\n", done.stderr
+    assert "5 of 5 tasks (100%), 1 failed" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_cluster_that_is_not_there():
+    code = (
+        "import engine_jobs as jobs; from dosimeter.engine import Task, run;"
+        "list(run(jobs.draw, [Task('t', {}, 0)], engine='ray://127.0.0.1:1', progress=False))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(jobs.__file__).parent), "RAY_CLIENT_MAX_CONNECT_ATTEMPTS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=120, check=False
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert "InputError: engine='ray://127.0.0.1:1' cannot be reached" in last
+
+
+def test_without_ray_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"pip install 'dosimeter\[ray\]'"):
+        list(run(jobs.draw, [Task("t", {}, 0)], engine="ray", progress=False))
+    with pytest.raises(InputError, match="engine must be"):
+        run(jobs.draw, [Task("t", {}, 0)], engine="ray:host")
