@@ -1,1 +1,22 @@
-"""Training: what the audits train themselves."""
+"""Training: recipes, many models at once, DP-SGD, trainings of other libraries. Importing it does not import torch."""
+
+from dosimeter.training.batched import Plan, Trained, train_many
+from dosimeter.training.foreign import ForeignTrained, train_command, train_foreign
+from dosimeter.training.logistic import DpLogisticRegression
+from dosimeter.training.neighbour import Neighbour, Transcript
+from dosimeter.training.recipe import Model, Privacy, Recipe
+
+__all__ = [
+    "DpLogisticRegression",
+    "ForeignTrained",
+    "Model",
+    "Neighbour",
+    "Plan",
+    "Privacy",
+    "Recipe",
+    "Trained",
+    "Transcript",
+    "train_command",
+    "train_foreign",
+    "train_many",
+]

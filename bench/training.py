@@ -1,0 +1,347 @@
+"""Many models, fast: the training engine against the loops that people write, on the same work, in one run.
+
+python bench/training.py [--quick] [--only W1 W4] [--rounds 3]; needs torch and Opacus (dosimeter[torch]).
+Ways take turns, so that they see the same machine; the ratios of wall times are the figures to read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+import warnings
+from itertools import pairwise
+from multiprocessing import active_children
+from pathlib import Path
+
+HERE = Path(__file__).parent
+MALLOC = "glibc.malloc.mmap_threshold=2000000000:glibc.malloc.trim_threshold=8000000000"
+
+
+def mlp(sizes):
+    from torch import nn
+
+    layers = []
+    for a, b in pairwise(sizes):
+        layers += [nn.Linear(a, b), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def purchase_net():
+    return mlp((600, 128, 100))
+
+
+def adult_net():
+    return mlp((104, 64, 32, 2))
+
+
+def image_net():
+    from torch import nn
+
+    return nn.Sequential(
+        *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32 * 49, 10)),
+    )
+
+
+def clusters(count, shape, classes, noise, seed=0):
+    """Records around one centre for each class: (train and test features, labels)."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((classes, *shape))
+    y = rng.integers(0, classes, count + 2000)
+    x = (centres[y] + noise * rng.standard_normal((count + 2000, *shape))) / (1 + noise**2) ** 0.5
+    x = x.astype(np.float32)
+    return (x[:count], y[:count]), (x[count:], y[count:])
+
+
+def half(models, count):
+    import numpy as np
+
+    rng = np.random.default_rng(1)
+    rows = np.zeros((models, count), bool)
+    for row in rows:
+        row[rng.permutation(count)[: count // 2]] = True
+    return rows
+
+
+class Work:
+    """One row: factory, recipe, data, how many models, and the arithmetic of one."""
+
+    def __init__(self, name, title, factory, recipe, shape, classes, count, models, noise, baseline, targets):
+        self.name, self.title, self.factory, self.recipe, self.models = name, title, factory, recipe, models
+        self.data, self.test = clusters(count, shape, classes, noise)
+        self.members = half(models, count)
+        self.baseline, self.targets = baseline, targets
+        self.neighbour = None
+
+    def flops(self):
+        """Of one model: forward, weight gradients, and input gradients of all layers but the first."""
+        from torch import nn
+
+        linear = [part for part in self.factory().modules() if isinstance(part, nn.Linear)]
+        sizes = [part.weight.numel() for part in linear]
+        seen = int(self.members[0].sum())
+        steps = self.recipe.length(seen)
+        return steps * min(self.recipe.batch(seen), seen) * (6 * sum(sizes) - 2 * sizes[0])
+
+
+def ours(work, models):
+    import numpy as np
+
+    from dosimeter.training import train_many
+
+    seeds = list(range(models))
+    found = train_many(
+        *(work.factory, work.recipe, work.data, work.members[:models], seeds),
+        evaluate_on=work.test,
+        neighbour=work.neighbour,
+        processes=2,
+    )
+    results = list(found)
+    assert all(one.failed is None for one in results)
+    return float(np.mean([one.accuracy for one in results])), str(results[0].plan)
+
+
+def accuracy(module, test):
+    import torch
+
+    with torch.no_grad():
+        return float((module.eval()(test[0]).argmax(1) == test[1]).float().mean())
+
+
+def loop(work, models, *, loader):
+    """One model after another with torch's own threads: a DataLoader, or slices of a permuted tensor."""
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    x, y, test = *map(torch.from_numpy, work.data), [torch.from_numpy(part) for part in work.test]
+    recipe, scores = work.recipe, []
+    for model in range(models):
+        torch.manual_seed(model)
+        module, rows = work.factory(), torch.from_numpy(work.members[model])
+        mine, theirs = x[rows], y[rows]
+        optimiser = torch.optim.SGD(module.parameters(), lr=recipe.learning_rate, momentum=recipe.momentum)
+        for _ in range(recipe.epochs):
+            if loader:
+                batches = DataLoader(TensorDataset(mine, theirs), batch_size=recipe.batch_size, shuffle=True)
+            else:
+                batches = ((mine[part], theirs[part]) for part in torch.randperm(len(mine)).split(recipe.batch_size))
+            for a, b in batches:
+                optimiser.zero_grad()
+                torch.nn.functional.cross_entropy(module(a), b).backward()
+                optimiser.step()
+        scores.append(accuracy(module, test))
+    return statistics.fmean(scores), ""
+
+
+def opacus_loop(work, models):
+    """Opacus's GradSampleModule and DPOptimizer on slices of a permuted tensor (no DataLoader to slow it down)."""
+    import torch
+    from opacus import GradSampleModule
+    from opacus.optimizers import DPOptimizer
+
+    x, y, test = *map(torch.from_numpy, work.data), [torch.from_numpy(part) for part in work.test]
+    recipe, scores = work.recipe, []
+    for model in range(models):
+        torch.manual_seed(model)
+        rows = torch.from_numpy(work.members[model])
+        mine, theirs = x[rows], y[rows]
+        batch = recipe.batch(len(mine))
+        module = GradSampleModule(work.factory())
+        inner = torch.optim.SGD(module.parameters(), lr=recipe.learning_rate, momentum=recipe.momentum)
+        optimiser = DPOptimizer(
+            inner,
+            noise_multiplier=recipe.dp.noise_multiplier,
+            max_grad_norm=recipe.dp.clip,
+            expected_batch_size=batch,
+        )
+        neighbour = None if work.neighbour is None else (x[work.neighbour.added][None], y[work.neighbour.added][None])
+        left = recipe.length(len(mine))
+        while left:
+            for part in torch.randperm(len(mine)).split(batch):
+                if neighbour is not None:  # the record in which the other data set differs: its clipped gradient
+                    optimiser.zero_grad()
+                    torch.nn.functional.cross_entropy(module(neighbour[0]), neighbour[1]).backward()
+                    other = [p.grad_sample[0] for p in module.parameters()]
+                    norm = torch.stack([g.square().sum() for g in other]).sum().sqrt()
+                    torch.stack([(g * (recipe.dp.clip / norm).clamp(max=1)).square().sum() for g in other]).sum()
+                optimiser.zero_grad()
+                torch.nn.functional.cross_entropy(module(mine[part]), theirs[part]).backward()
+                optimiser.step()
+                left -= 1
+        scores.append(accuracy(module, test))
+    return statistics.fmean(scores), ""
+
+
+def sgemm(threads=2):
+    """GFLOP/s of one large product on all cores."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    a, best = torch.randn(2048, 2048), 0.0
+    for _ in range(6):
+        start = time.perf_counter()
+        a @ a
+        best = max(best, 2 * 2048**3 / (time.perf_counter() - start) / 1e9)
+    torch.set_num_threads(before)
+    return best
+
+
+def works(quick):
+    from dosimeter.training import Neighbour, Privacy, Recipe
+
+    def size(full, small):
+        return small if quick else full
+
+    plain = {"momentum": 0.9, "learning_rate": 0.05}
+    dp = {"dp": Privacy(1.1, 1.0), "learning_rate": 0.5}
+    loops = {"DataLoader": lambda w, m: loop(w, m, loader=True), "sequential": lambda w, m: loop(w, m, loader=False)}
+    sliced = {"sequential": loops["sequential"]}
+    opacus = {"Opacus": opacus_loop}
+    many, epochs, wide = size(64, 16), size(10, 3), (600,)
+    rows = [
+        Work("W1", "MLP 600-128-100, n=10 000, batch 128, 10 epochs", purchase_net, Recipe(epochs=epochs, **plain),
+             wide, 100, 10_000, many, 3.0, loops, {"DataLoader": 3.5, "sequential": 2.8, "sgemm": 0.65}),
+        Work("W2", "MLP 104-64-32-2, n=20 000, batch 256, 5 epochs", adult_net,
+             Recipe(epochs=5, batch_size=256, **plain), (104,), 2, 20_000, many, 6.0, loops,
+             {"DataLoader": 12, "sequential": 5}),
+        Work("W3", "CNN 16-32 on 28×28, n=5 000, batch 64, 3 epochs", image_net,
+             Recipe(epochs=size(3, 1), batch_size=64, **plain), (1, 28, 28), 10, 5_000, size(32, 4), 2.0, sliced,
+             {"sequential": 2.3}),
+        Work("W4", "W2 with DP-SGD, clip 1, noise 1.1", adult_net, Recipe(epochs=5, batch_size=256, momentum=0.9, **dp),
+             (104,), 2, 20_000, many, 6.0, opacus, {"Opacus": 30}),
+        Work("W5", "full-batch DP-SGD, MLP 600-128-100, 1 000 records, 30 steps, neighbour", purchase_net,
+             Recipe(steps=30, batch_size=None, **dp), wide, 100, 1_001, size(256, 16), 1.0, opacus,
+             {"Opacus": 22, "sgemm": 0.65}),
+    ]  # fmt: skip
+    rows[-1].members[:] = True
+    rows[-1].members[:, 1000] = False
+    rows[-1].neighbour = Neighbour(removed=0, added=1000)
+    return rows
+
+
+def measure(work, rounds, few):
+    """Seconds a model of each way in its best turn, and how much of the machine others took in it."""
+    ways = {"dosimeter": (ours, work.models), **{name: (way, few) for name, way in work.baseline.items()}}
+    taken, scores, said, gemm = {name: [] for name in ways}, {}, "", []
+    for turn in range(rounds + 1):
+        for name, (way, models) in ways.items():
+            models = models if turn else min(models, 16 if name == "dosimeter" else 1)
+            start, busy, mine = time.perf_counter(), *cpu_seconds()
+            score, plan = way(work, models)
+            if turn:  # the first turn pays for imports and caches
+                wall, after, own = time.perf_counter() - start, *cpu_seconds()
+                others = max(0.0, (after - busy) - (own - mine)) / (wall * os.cpu_count())
+                taken[name].append((wall / models, others))
+                scores[name], said = score, plan or said
+        gemm.append(sgemm())
+    best = {name: min(values)[0] for name, values in taken.items()}
+    found = {
+        "work": work.name,
+        "title": work.title,
+        "models": work.models,
+        "plan": said,
+        "seconds a model": best,
+        "share of the machine that others took": {name: min(values)[1] for name, values in taken.items()},
+        "accuracy": scores,
+        "ratios": {name: value / best["dosimeter"] for name, value in best.items() if name != "dosimeter"},
+        "targets": work.targets,
+    }
+    if "sgemm" in work.targets:
+        found["GFLOP/s"] = work.flops() / best["dosimeter"] / 1e9
+        found["ratios"]["sgemm"] = found["GFLOP/s"] / max(gemm)
+    return found
+
+
+def cpu_seconds():
+    """CPU seconds of the whole machine, and of this process and its workers, so far."""
+    tick = os.sysconf("SC_CLK_TCK")
+    counts = [int(value) for value in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    busy = sum(counts) - counts[3] - counts[4]
+    mine = 0
+    for pid in [os.getpid(), *(child.pid for child in active_children())]:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        mine += int(fields[11]) + int(fields[12])
+    return busy / tick, mine / tick
+
+
+def growth(quick):
+    """Seconds a model and peak memory of the workers, from 8 models to 512."""
+    from dosimeter.training import Recipe
+
+    counts = (8, 32, 128) if quick else (8, 32, 128, 512)
+    recipe = Recipe(epochs=5, batch_size=256, momentum=0.9, learning_rate=0.05)
+    work = Work("growth", "", adult_net, recipe, (104,), 2, 20_000, counts[-1], 6.0, {}, {})
+    ours(work, 16)
+    found = []
+    for count in counts:
+        times = []
+        for _ in range(3 if count < 256 else 1):
+            start = time.perf_counter()
+            ours(work, count)
+            times.append(time.perf_counter() - start)
+        memory = [peak(child.pid) for child in active_children()]
+        found.append({"models": count, "seconds a model": min(times) / count, "peak MB of a worker": max(memory)})
+    return found
+
+
+def peak(pid):
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return round(int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024)
+
+
+def table(rows, grown):
+    lines = [
+        "| work | models | ratio | target | accuracy (dosimeter / peer) | others took (dosimeter / peer) | how |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        for peer, target in row["targets"].items():
+            ratio, share = row["ratios"][peer], row["share of the machine that others took"]
+            met = f"≥ {target:g}" + ("" if ratio >= target else " (missed)")
+            if peer == "sgemm":
+                what, scores, noise = f"{ratio:.0%} of sgemm ({row['GFLOP/s']:.0f} GFLOP/s)", "", ""
+            else:
+                what, noise = f"{ratio:.1f} × {peer}", f"{share['dosimeter']:.0%} / {share[peer]:.0%}"
+                scores = f"{row['accuracy']['dosimeter']:.3f} / {row['accuracy'][peer]:.3f}"
+            cells = (f"{row['work']} {row['title']}", row["models"], what, met, scores, noise, row["plan"])
+            lines.append(f"| {' | '.join(map(str, cells))} |")
+    if grown:
+        lines += ["", "| models | ms a model | peak MB of a worker |", "|---|---|---|"]
+        for one in grown:
+            lines.append(f"| {one['models']} | {1000 * one['seconds a model']:.1f} | {one['peak MB of a worker']} |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer models and epochs")
+    parser.add_argument("--only", nargs="*", help="rows: W1 W2 W3 W4 W5 growth")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--few", type=int, default=4, help="models of the slow ways in each round")
+    options = parser.parse_args()
+    if os.environ.get("GLIBC_TUNABLES") != MALLOC:  # for every way alike; it counts from the start of a process
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "GLIBC_TUNABLES": MALLOC})
+    wanted = options.only or ["W1", "W2", "W3", "W4", "W5", "growth"]
+    warnings.filterwarnings("ignore", message="Full backward hook is firing")  # Opacus, once a step
+    rows = []
+    for work in works(options.quick):
+        if work.name in wanted:
+            rows.append(measure(work, options.rounds, options.few))
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    grown = growth(options.quick) if "growth" in wanted else []
+    text = table(rows, grown)
+    print(text)
+    if not options.quick and not options.only:
+        (HERE / "training.md").write_text(f"# Training many models\n\nMade by `bench/training.py`.\n\n{text}\n")
+        (HERE / "training.json").write_text(json.dumps({"rows": rows, "growth": grown}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

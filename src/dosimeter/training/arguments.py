@@ -1,0 +1,128 @@
+"""The arguments of `train_many`, checked before anything is trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dosimeter import _validate as check
+from dosimeter._validate import BoolArray, InputError
+from dosimeter.training.chain import chain, torch_module
+from dosimeter.training.neighbour import Neighbour
+from dosimeter.training.recipe import Recipe
+
+
+def records(data: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Features (n, …) and labels (n,) from 0."""
+    if not isinstance(data, tuple) or len(data) != 2:
+        raise InputError(f"data must be a pair (X, y), got {check.show(data)}.")
+    x = _numbers("X", data[0])
+    return x, labels("y", data[1], len(x))
+
+
+def labels(name: str, values: Any, count: int) -> npt.NDArray[np.int64]:
+    """Whole class numbers from 0, one a record."""
+    y = _numbers(name, values)
+    if y.shape != (count,):
+        raise InputError(f"{name} must hold one label a record, got shape {y.shape} for {count} records.")
+    whole = y.astype(np.int64)
+    if (whole != y).any() or (whole < 0).any():
+        raise InputError(
+            f"{name} must hold the classes as whole numbers from 0; use numpy.unique(…, return_inverse=True)."
+        )
+    return whole
+
+
+def _numbers(name: str, values: Any) -> npt.NDArray[Any]:
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf" or array.ndim == 0 or array.size == 0:
+        raise InputError(f"{name} must be an array of numbers, got type {array.dtype} and shape {array.shape}.")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise InputError(f"{name} holds values that are infinite or NaN; remove or repair these records first.")
+    return array
+
+
+def memberships(values: Any, count: int) -> BoolArray:
+    """(models, records) of bools; every model has a member."""
+    array = np.asarray(values)
+    if array.ndim != 2 or array.shape[1] != count or not len(array) or array.dtype.kind not in "biu":
+        raise InputError(
+            f"memberships must be bools of shape (models, {count}), got type {array.dtype} and shape {array.shape}."
+        )
+    chosen = array.astype(bool)
+    if (array != chosen).any():
+        raise InputError("memberships must hold only False and True: a record is a member or it is not.")
+    empty = np.flatnonzero(~chosen.any(axis=1))
+    if empty.size:
+        raise InputError(f"memberships[{empty[0]}] has no members; give every model at least one record.")
+    return chosen
+
+
+def seeds(values: Any, models: int) -> list[int]:
+    """One non-negative whole seed a model."""
+    if np.ndim(values) != 1 or len(values) != models:
+        raise InputError(f"seeds must be one seed for each of the {models} models, got shape {np.shape(values)}.")
+    return [check.seed(value) for value in (values.tolist() if isinstance(values, np.ndarray) else values)]
+
+
+def cast(x: npt.NDArray[Any], template: Any) -> npt.NDArray[Any]:
+    """Features in the type of the parameters; int32 and int64 stay for models that look them up."""
+    torch = torch_module()
+    looks_up = any(isinstance(part, (torch.nn.Embedding, torch.nn.EmbeddingBag)) for part in template.modules())
+    if x.dtype.kind in "iu" and looks_up and not isinstance(chain(template), list):
+        return np.ascontiguousarray(x, np.int64)
+    wanted = torch.empty(0, dtype=next(template.parameters()).dtype).numpy().dtype
+    return np.ascontiguousarray(x, wanted)
+
+
+def evaluation(asked: Any, x: npt.NDArray[Any], y: npt.NDArray[np.int64], template: Any) -> dict[str, npt.NDArray[Any]]:
+    """The records that every trained model is asked about, and their labels where known."""
+    if asked is None:
+        return {}
+    if isinstance(asked, str):
+        if asked != "data":
+            raise InputError(f'evaluate_on must be "data", records or (records, labels), got {check.show(asked)}.')
+        return {"asked": x, "asked_y": y}
+    given, truth = asked if isinstance(asked, tuple) and len(asked) == 2 else (asked, None)
+    rows = cast(_numbers("evaluate_on", given), template)
+    if rows.shape[1:] != x.shape[1:]:
+        raise InputError(
+            f"evaluate_on has records of shape {rows.shape[1:]}, the data of {x.shape[1:]}; pass the same."
+        )
+    return {"asked": rows} if truth is None else {"asked": rows, "asked_y": labels("evaluate_on", truth, len(rows))}
+
+
+def outputs(template: Any, x: npt.NDArray[Any], y: npt.NDArray[np.int64]) -> None:
+    """Refuse data that the model cannot take, and labels that it has no output for."""
+    torch = torch_module()
+    mode = template.training
+    try:
+        with torch.no_grad():
+            found = template.eval()(torch.from_numpy(x[:2].copy()))
+    except Exception as error:  # the forward is the user's
+        raise InputError(
+            f"the model cannot take records of shape {x.shape[1:]}: {check.show(str(error), 120)}."
+        ) from None
+    finally:
+        template.train(mode)
+    shape = tuple(getattr(found, "shape", ()))
+    if not shape or shape[0] != len(x[:2]) or len(shape) > 2:
+        raise InputError(
+            f"the model must give logits of shape (records, classes), got {shape} for {len(x[:2])} records."
+        )
+    classes = 2 if len(shape) == 1 or shape[1] == 1 else shape[1]
+    if int(y.max()) >= classes:
+        raise InputError(f"y holds class {int(y.max())}, but the model has outputs for {classes} classes, from 0.")
+
+
+def watched(neighbour: Neighbour, recipe: Recipe, count: int, members: BoolArray) -> None:
+    """A transcript needs DP-SGD on full batches, and rows that exist."""
+    if not isinstance(neighbour, Neighbour):
+        raise InputError(f"neighbour must be a Neighbour, got {check.show(neighbour)}; pass Neighbour(removed=0).")
+    if recipe.dp is None or any(recipe.batch(int(n)) < n for n in members.sum(axis=1)):
+        raise InputError("neighbour needs a full-batch DP recipe; pass Recipe(dp=Privacy(…), batch_size=None, …).")
+    for row in (neighbour.removed, neighbour.added):
+        if row is not None and row >= count:
+            raise InputError(f"neighbour names row {row}, but the data have {count} records.")
