@@ -11,6 +11,7 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
+from sklearn.tree import DecisionTreeClassifier
 
 from dosimeter import InputError, Scores, fair_coins
 from dosimeter.audits.audit import Audit
@@ -53,6 +54,14 @@ def test_an_overfitted_model_is_caught(audit: Audit) -> None:
     ]
     assert audit.metadata["goodness_of_fit"] is not None
     assert len(audit.exposed) == 20 and audit.subgroups
+
+
+def test_a_model_that_gives_every_member_the_same_loss(digits) -> None:
+    tree = DecisionTreeClassifier(random_state=0).fit(*digits["members"])
+    found = audit_model(tree, **digits, resamples=100)
+    assert found.headline.low > 2
+    assert "not_fitted" in found.metadata["goodness_of_fit"]["members"]
+    jsonschema.validate(json.loads(found.to_json()), SCHEMA)
 
 
 def test_a_private_model_is_between_its_bounds(digits) -> None:

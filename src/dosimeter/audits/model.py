@@ -169,8 +169,10 @@ def _fit(scores: Scores, seed: int) -> dict[str, Any] | None:
     for name, values in (("members", scores.members), ("nonmembers", scores.nonmembers)):
         some = -values if values.size <= 20_000 else -rng.choice(values, 20_000, replace=False)
         size = min(100, some.size // 4)
-        result = goodness_of_fit(some, components=(1, 2, 5, 10), sample_sizes=(size,), seed=seed)
-        found[name] = result.to_dict()
+        try:
+            found[name] = goodness_of_fit(some, components=(1, 2, 5, 10), sample_sizes=(size,), seed=seed).to_dict()
+        except InputError as error:  # e.g. a tree that gives every member the same loss: nothing can be fitted
+            found[name] = {"not_fitted": str(error)}
     return found
 
 
