@@ -66,7 +66,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("table", choices=["walk", "band", "all"], nargs="?", default="all")
     parser.add_argument(
-        "--width", type=float, default=0.4, help="interval of q, in standard deviations of the longest walk"
+        "--width", type=float, default=0.2, help="interval of q, in standard deviations of the longest walk"
     )
     arguments = parser.parse_args()
     if arguments.table in ("walk", "all"):

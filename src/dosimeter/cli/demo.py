@@ -37,7 +37,7 @@ def demo(
                 nonmembers=nonmembers,
                 mechanism=mechanism,
                 seed=seed,
-                metadata={"name": name, "data": "scikit-learn digits", "unit of privacy": "one image"},
+                metadata={"name": name, "data": "scikit-learn digits", "unit_of_privacy": "one image"},
             )
         )
         names.append(name)
@@ -58,8 +58,13 @@ def demo(
             for row in comparison.rows()
         ],
     )
-    out.print(audits[0].headline.claim)
-    out.print(str(audits[0].guard))
+    out.print(
+        f"proven: {audits[0].headline.validity}, over all thresholds. accounted: a guarantee of the training. "
+        "ε*: an instance metric of this one model, no bound for its training. TPR: as measured.",
+        markup=False,
+    )
+    out.print(f"{names[0]}: {audits[0].headline.claim}", markup=False)
+    out.print(str(audits[0].guard), markup=False)
     audits[0].to_html(folder / "audit.html")
     comparison.to_html(folder / "compare.html")
     out.print(f"Written: {folder / 'audit.html'} ({names[0]}), {folder / 'compare.html'} (all three)")

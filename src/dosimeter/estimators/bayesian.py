@@ -132,11 +132,6 @@ def posterior_density(counts: Counts, epsilon: Any, delta: float = 0.0) -> Any:
     return _at(counts, epsilon, delta, density=True)
 
 
-def bayesian_from_counts(counts: Counts, delta: float, confidence: float, sides: str) -> Estimate:
-    """The credible bound or interval of ε at one threshold that was fixed before the counts were seen."""
-    return _estimate(counts, check.delta(delta), _level(confidence), check.choice("sides", sides, ("lower", "both")))
-
-
 def bayesian(
     evidence: Counts | Scores,
     *,
