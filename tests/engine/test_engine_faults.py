@@ -31,6 +31,11 @@ if __name__ == "__main__":
 """
 
 
+def _hear_ctrl_c() -> None:
+    """A shell's background job ignores Ctrl-C and hands that on; the runs here must hear it however the tests began."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def start(tmp_path):
     script = tmp_path / "script.py"
@@ -49,6 +54,7 @@ def start(tmp_path):
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=_hear_ctrl_c,
         )
         started.append(process)
         assert process.stdout.readline() == "go\n"
