@@ -28,6 +28,7 @@ class Audit:
     `star`: {"fpr", "fnr", "epsilon", "best"}: ε forced along the thresholds and the index of the supremum.
     `subgroups`: {"group", "value", "members", "nonmembers", "epsilon", "advantage", "p_value", "flagged"} each.
     `exposed`: {"record", "score", "threshold_fpr", "label"} each, the most exposed members first.
+    `details`: what only the kind of audit that `metadata["kind"]` names has to show.
     """
 
     estimates: tuple[Estimate, ...]
@@ -40,12 +41,13 @@ class Audit:
     star: Mapping[str, Any] | None = None
     subgroups: tuple[Mapping[str, Any], ...] = ()
     exposed: tuple[Mapping[str, Any], ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.estimates:
             raise InputError("estimates is empty; an audit needs at least its headline.")
-        for name in ("risk", "curve", "metadata"):
+        for name in ("risk", "curve", "details", "metadata"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     @property
@@ -71,6 +73,7 @@ class Audit:
             "star": plain(self.star),
             "subgroups": plain(self.subgroups),
             "exposed": plain(self.exposed),
+            "details": plain(self.details),
             "metadata": plain(self.metadata),
         }
 
@@ -105,6 +108,7 @@ class Audit:
                 star=values["star"],
                 subgroups=tuple(values["subgroups"]),
                 exposed=tuple(values["exposed"]),
+                details=values.get("details", {}),
                 metadata=values["metadata"],
             )
         except InputError:

@@ -15,6 +15,7 @@ from dosimeter._validate import FloatArray
 from dosimeter.audits.audit import Audit
 from dosimeter.report import facts
 from dosimeter.report.canvas import Canvas, Rows, decades
+from dosimeter.report.kinds import kind_of
 from dosimeter.report.text import clean, epsilon, share, short, small
 from dosimeter.report.theme import ACCENT, GRID, INK, MEMBERS, MUTED, NONMEMBERS, OPEN, PAPER, WARNING, WIDE
 
@@ -24,11 +25,13 @@ MOST_SUBGROUPS = 25
 
 
 def charts(audit: Audit, *, width: int = WIDE) -> dict[str, dict[str, Any]]:
-    """Vega-Lite specifications by name: region, roc, distributions, star, subgroups; those the audit has data for.
+    """Vega-Lite specifications by name: region, roc, distributions, star, subgroups, and those of its kind.
 
     `width` is the full width in pixels; up to 420 the charts are laid out for a phone.
     """
     makers = {"region": region, "roc": roc, "distributions": distributions, "star": star, "subgroups": subgroups}
+    if (kind := kind_of(audit)) is not None:
+        makers |= kind.CHARTS
     found = {name: make(Canvas(width), audit) for name, make in makers.items()}
     return {name: chart for name, chart in found.items() if chart is not None}
 

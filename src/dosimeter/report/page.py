@@ -14,6 +14,7 @@ from dosimeter.audits.audit import Audit
 from dosimeter.report import record, sections
 from dosimeter.report.charts import charts
 from dosimeter.report.draw import Drawing, draw
+from dosimeter.report.kinds import kind_of
 from dosimeter.report.markup import document, esc
 from dosimeter.report.text import clean, short, value
 from dosimeter.report.theme import NARROW, WIDE
@@ -51,8 +52,10 @@ def to_html(audit: Audit, *, title: str | None = None) -> str:
     pictures = drawings({"wide": charts(audit, width=WIDE), "narrow": charts(audit, width=NARROW)})
     name = audit.metadata.get("name") or audit.metadata.get("model")
     heading = title or (f"Privacy audit: {short(name)}" if isinstance(name, str) else "Privacy audit")
+    kind = kind_of(audit)
     parts = [
         sections.verdict(audit),
+        *(kind.sections(audit, pictures) if kind is not None else ()),
         sections.region(audit, pictures),
         sections.person(audit),
         sections.roc(audit, pictures),

@@ -1,0 +1,1 @@
+"""Attacks: arrays of outputs to membership scores, high for a likely member."""

@@ -1,0 +1,1 @@
+"""Generators: members to synthetic non-members."""
