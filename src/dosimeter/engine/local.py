@@ -24,7 +24,7 @@ from dosimeter._validate import InputError
 from dosimeter.engine.scratch import Scratch, read_shared, write_shared
 from dosimeter.engine.store import full_or
 from dosimeter.engine.tasks import Function, Task, function_name
-from dosimeter.engine.work import ONE_THREAD, Outcome, call, environment, one_line
+from dosimeter.engine.work import WORKER, Outcome, call, environment, one_line
 
 _LOG_TAIL = 20_000  # characters of a worker's output that are kept
 
@@ -35,7 +35,7 @@ class _Worker:
         self.output = folder / f"output-{number}.txt"
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, str(self.output)), name=f"dosimeter-{number}")
-        with environment(ONE_THREAD), _interrupts_blocked(), _main_hidden(function):
+        with environment(WORKER), _interrupts_blocked(), _main_hidden(function):
             self.process.start()
         theirs.close()
         self.ready = False

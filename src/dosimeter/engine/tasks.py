@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -75,9 +76,13 @@ def plain(value: Any) -> Any:
 
 
 def function_name(function: Any) -> str:
-    """The name by which another process finds the function; anything but a top-level function is refused."""
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
-    if not callable(function) or not module or not name or "<" in name:
+    """The name by which another process finds the function, or the class of a callable object.
+
+    What such an object holds is no part of any key: a caller whose results depend on it says so in `version`.
+    """
+    found = function if hasattr(function, "__qualname__") else type(function)
+    module, name = getattr(found, "__module__", None), getattr(found, "__qualname__", None)
+    if not callable(function) or isinstance(function, partial) or not module or not name or "<" in name:
         raise InputError(
             f"function must be a top-level function of a module, got {show(function)}; other processes find it by its "
             "name, so put what it needs into the tasks' arguments or shared."

@@ -20,6 +20,11 @@ from dosimeter.engine.tasks import Arrays, Function, Task, plain
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 ONE_THREAD = dict.fromkeys(_THREADS, "1")
+# Memory that a task frees is kept for the next: mapping it anew costs more than the arithmetic of a small model.
+WORKER = {
+    **ONE_THREAD,
+    "GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=2000000000:glibc.malloc.trim_threshold=8000000000",
+}
 
 
 @dataclass(frozen=True)

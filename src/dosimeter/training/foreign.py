@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import subprocess
+import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -14,8 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dosimeter import _validate as check
-from dosimeter._validate import InputError, IntArray
-from dosimeter.training import _pool, arguments
+from dosimeter import engine as engines
+from dosimeter._validate import BoolArray, InputError, IntArray
+from dosimeter.engine import Result, Store, Task
+from dosimeter.training import arguments
+from dosimeter.training.groups import Arrays, Cargo, packed, unpacked
 
 PLACES = ("{indices}", "{seed}", "{out}")
 
@@ -28,6 +34,7 @@ class ForeignTrained:
     seed: int
     outputs: npt.NDArray[Any] | None = None
     failed: str | None = None
+    cached: bool = False
 
 
 def train_foreign(
@@ -37,13 +44,21 @@ def train_foreign(
     evaluate: npt.ArrayLike,
     *,
     outputs: str | None = None,
+    version: str = "",
+    engine: str = "local",
     processes: int = 1,
+    store: Store | None = None,
+    memory: int | None = None,
+    timeout: float | None = None,
+    progress: bool = False,
 ) -> Iterator[ForeignTrained]:
     """Call `function(indices, seed)` for each row of `memberships`; the predictor it returns answers for `evaluate`.
 
     A predictor has `predict_proba`, `decision_function` or `predict`, tried in this order (`outputs` names another
-    method), or is itself a function of records. Results come in order. With several processes the function must be one
-    that they can import. An exception marks its model as failed and the others go on.
+    method), or is itself a function of records. Results come in order. A training that raises is tried once more; then
+    its model is marked as failed with the file of its traceback, and the others go on. The other arguments are those
+    of `dosimeter.engine.run`. A key of the store holds the function's name and code and `version`, but not what the
+    function calls or reads: name a new version when that changes.
     """
     if not callable(function):
         raise InputError(f"function must be callable as function(indices, seed), got {check.show(function)}.")
@@ -52,9 +67,24 @@ def train_foreign(
     if records.ndim == 0 or records.size == 0 or records.dtype.kind == "O":
         raise InputError(f"evaluate must be an array of records, got type {records.dtype}, shape {records.shape}.")
     count = check.whole("processes", processes, 1, "pass how many processes may work")
-    shared = {"members": np.packbits(chosen, axis=1), "evaluate": records}
-    tasks = [(function, model, seed, chosen.shape[1], outputs) for model, seed in enumerate(numbers)]
-    return _in_order(_pool.run(_function_task, tasks, shared, min(count, len(tasks))), numbers)
+    inside = engine == "inline" or (engine == "local" and count == 1 and timeout is None)
+    cargo = Cargo(function) if inside else Cargo.packed(function, far=engine.startswith("ray"))
+    if cargo is None:
+        raise InputError(f"function cannot travel to other processes: {check.show(function)}; pass engine='inline'.")
+    identity = {"function": _identity(function), "outputs": outputs, "records": chosen.shape[1]}
+    results = engines.run(
+        TrainForeign(cargo),
+        _tasks(identity, chosen, numbers),
+        shared={"evaluate": records},
+        engine="inline" if inside else engine,
+        workers=count if engine == "local" or count > 1 else None,
+        store=store,
+        version=version,
+        memory=memory,
+        timeout=None if inside else timeout,
+        progress=progress,
+    )
+    return _in_order(results)
 
 
 def train_command(
@@ -63,14 +93,20 @@ def train_command(
     seeds: npt.ArrayLike,
     *,
     output: str = "outputs",
+    version: str = "",
+    engine: str = "local",
     processes: int = 1,
+    store: Store | None = None,
     timeout: float | None = None,
+    progress: bool = False,
 ) -> Iterator[ForeignTrained]:
     """Start a command for each row of `memberships`, e.g. ["python", "train.py", "{indices}", "{seed}", "{out}"].
 
     `{indices}` becomes the path of a .npy file with the rows to train on, `{seed}` the seed, and `{out}` the path where
     the command must write an .npz file with the array named by `output`. Nothing goes through a shell. A command that
-    fails, exceeds `timeout` seconds or writes no such array marks its model as failed, with the end of its messages.
+    fails, exceeds `timeout` seconds or writes no such array is started once more; then its model is marked as failed,
+    with the end of its messages. A key of the store holds the command, not the files that it reads: name a new
+    `version` when these change.
     """
     if isinstance(command, str) or not len(command) or not all(isinstance(part, str) for part in command):
         raise InputError(
@@ -83,33 +119,66 @@ def train_command(
         timeout = check.within("timeout", timeout, 0.0, np.inf, "pass seconds", include="()")
     chosen, numbers = _models(memberships, seeds)
     count = check.whole("processes", processes, 1, "pass how many processes may work")
-    shared = {"members": np.packbits(chosen, axis=1)}
-    tasks = [(list(command), model, seed, chosen.shape[1], output, timeout) for model, seed in enumerate(numbers)]
-    return _in_order(_pool.run(_command_task, tasks, shared, min(count, len(tasks))), numbers)
+    identity = {"command": list(command), "output": output, "records": chosen.shape[1], "timeout": timeout}
+    results = engines.run(
+        command_task,
+        _tasks(identity, chosen, numbers),
+        engine="inline" if engine == "local" and count == 1 else engine,
+        workers=count if engine == "local" or count > 1 else None,
+        store=store,
+        version=version,
+        progress=progress,
+    )
+    return _in_order(results)
 
 
-def _models(memberships: npt.ArrayLike, seeds: npt.ArrayLike) -> tuple[npt.NDArray[np.bool_], list[int]]:
+def _models(memberships: npt.ArrayLike, seeds: npt.ArrayLike) -> tuple[BoolArray, list[int]]:
     shape = np.shape(memberships)
     chosen = arguments.memberships(memberships, shape[1] if len(shape) == 2 else 0)
     return chosen, arguments.seeds(seeds, len(chosen))
 
 
-def _in_order(results: Iterator[dict[str, Any]], seeds: list[int]) -> Iterator[ForeignTrained]:
-    for index, (seed, found) in enumerate(zip(seeds, results, strict=True)):
-        yield ForeignTrained(index, seed, **found)
+def _tasks(identity: dict[str, Any], chosen: BoolArray, seeds: list[int]) -> list[Task]:
+    given = [{**identity, "members": packed(row)} for row in chosen]
+    return [Task("train", one, seed) for one, seed in zip(given, seeds, strict=True)]
 
 
-def _indices(shared: _pool.Arrays, model: int, count: int) -> IntArray:
-    return np.flatnonzero(np.unpackbits(shared["members"][model], count=count))
-
-
-def _function_task(task: Any, shared: _pool.Arrays) -> dict[str, Any]:
-    function, model, seed, count, name = task
+def _identity(function: Any) -> str:
+    """The function's name and a hash of its code, so that an edited function does not find its old results."""
+    found = inspect.unwrap(function) if hasattr(function, "__code__") else function
+    name = getattr(found, "__qualname__", type(found).__qualname__)
     try:
-        predictor = function(_indices(shared, model, count), seed)
-        return _checked(np.asarray(_ask(predictor, name)(shared["evaluate"])), len(shared["evaluate"]), seed)
-    except Exception as error:  # the training is the user's
-        return {"failed": f"the training from seed {seed} raised {type(error).__name__}: {check.show(str(error), 200)}"}
+        code = inspect.getsource(found if hasattr(found, "__code__") else type(found))
+    except (OSError, TypeError):
+        code = ""
+    return f"{getattr(found, '__module__', '')}.{name} {hashlib.sha256(code.encode()).hexdigest()[:16]}"
+
+
+def _in_order(results: Iterator[Result]) -> Iterator[ForeignTrained]:
+    for index, result in enumerate(results):
+        if result.arrays is None:
+            failed = f"the training from seed {result.task.seed} failed: {result.error} (see {result.info['log']})"
+            yield ForeignTrained(index, result.task.seed, failed=failed)
+        else:
+            yield ForeignTrained(index, result.task.seed, result.arrays["outputs"], cached=result.cached)
+
+
+class UnusableError(Exception):
+    """A training gave no outputs that an audit can use."""
+
+
+@dataclass(frozen=True)
+class TrainForeign:
+    """Calls the caller's function on the members of a task and asks the predictor that it returns."""
+
+    function: Cargo
+
+    def __call__(self, task: Task, shared: Arrays) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A pure function of the task and the shared arrays, if the caller's is one."""
+        given, records = task.arguments, shared["evaluate"]
+        rows = np.flatnonzero(unpacked(given["members"], given["records"]))
+        predictor = self.function.opened()(rows, task.seed)
+        return {"outputs": _checked(np.asarray(_ask(predictor, given["outputs"])(records)), len(records))}, {}
 
 
 def _ask(predictor: Any, name: str | None) -> Callable[[Any], Any]:
@@ -123,41 +192,43 @@ def _ask(predictor: Any, name: str | None) -> Callable[[Any], Any]:
     return predictor
 
 
-def _checked(outputs: npt.NDArray[Any], count: int | None, seed: int) -> dict[str, Any]:
+def _checked(outputs: npt.NDArray[Any], count: int | None) -> npt.NDArray[Any]:
     if outputs.dtype.kind not in "biuf" or outputs.ndim == 0 or (count is not None and len(outputs) != count):
         shape = f"type {outputs.dtype}, shape {outputs.shape}"
-        return {"failed": f"the training from seed {seed} gave outputs of {shape}, not one number or row a record"}
+        raise UnusableError(f"it gave outputs of {shape}, not one number or row a record")
     if not np.isfinite(outputs).all():
-        return {"failed": f"the outputs of the training from seed {seed} are infinite or NaN"}
-    return {"outputs": outputs}
+        raise UnusableError("its outputs are infinite or NaN")
+    return outputs
 
 
-def _command_task(task: Any, shared: _pool.Arrays) -> dict[str, Any]:
-    command, model, seed, count, name, timeout = task
+def command_task(task: Task, shared: Arrays) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Starts the command of a task and reads what it wrote."""
+    given, timeout = task.arguments, task.arguments["timeout"]
     with tempfile.TemporaryDirectory(prefix="dosimeter-") as folder:
         rows, out = Path(folder) / "indices.npy", Path(folder) / "outputs.npz"
-        np.save(rows, _indices(shared, model, count), allow_pickle=False)
-        values = {"{indices}": str(rows), "{seed}": str(seed), "{out}": str(out)}
-        filled = [_filled(part, values) for part in command]
+        np.save(rows, np.flatnonzero(unpacked(given["members"], given["records"])), allow_pickle=False)
+        values = {"{indices}": str(rows), "{seed}": str(task.seed), "{out}": str(out)}
+        filled = [_filled(part, values) for part in given["command"]]
         try:
             done = subprocess.run(
                 filled, capture_output=True, text=True, errors="replace", timeout=timeout, check=False
             )
         except subprocess.TimeoutExpired:
-            return {"failed": f"the command for seed {seed} took more than {timeout:g} seconds"}
+            raise UnusableError(f"the command took more than {timeout:g} seconds") from None
         except OSError as error:
-            return {"failed": f"the command for seed {seed} could not be started: {error}"}
+            raise UnusableError(f"the command could not be started: {error}") from None
+        sys.stderr.write(done.stderr)
         if done.returncode:
             end = check.show(done.stderr.strip()[-200:], 220)
-            return {"failed": f"the command for seed {seed} ended with code {done.returncode}: {end}"}
+            raise UnusableError(f"the command ended with code {done.returncode}: {end}")
         try:
             with np.load(out, allow_pickle=False) as file:
-                found = np.array(file[name])
+                found = np.array(file[given["output"]])
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            return {
-                "failed": f"the command for seed {seed} wrote no array {name!r} to {{out}}: {check.show(str(error))}"
-            }
-    return _checked(found, None, seed)
+            raise UnusableError(
+                f"the command wrote no array {given['output']!r} to {{out}}: {check.show(str(error))}"
+            ) from None
+    return {"outputs": _checked(found, None)}, {}
 
 
 def _filled(part: str, values: dict[str, str]) -> str:

@@ -1,0 +1,223 @@
+"""A group of models that trains together, wherever it runs: a task of the engine."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import pickle
+import sysconfig
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dosimeter import _validate as check
+from dosimeter._validate import BoolArray, InputError
+from dosimeter.engine import Task
+from dosimeter.training import convolutional, dense, functional, sequential
+from dosimeter.training.chain import chain, torch_module
+from dosimeter.training.draws import Draws
+from dosimeter.training.neighbour import Neighbour, Transcript
+from dosimeter.training.recipe import Recipe
+
+Factory = Callable[[], Any]
+Arrays = Mapping[str, npt.NDArray[Any]]
+SERIES = ("distances", "projections", "deviations")  # what a transcript holds, a number for each step
+
+
+@dataclass(frozen=True)
+class Cargo:
+    """A function of the caller on its way to another process: pickled by value, or as it is within this process."""
+
+    content: Any
+
+    @classmethod
+    def packed(cls, value: Any, *, far: bool = False) -> Cargo | None:
+        """None if the value cannot travel. A `far` process may lack the caller's own modules: they go along."""
+        import cloudpickle
+
+        module = inspect.getmodule(value.func if isinstance(value, partial) else value)
+        own = far and module is not None and not _installed(module)
+        try:
+            if own:
+                cloudpickle.register_pickle_by_value(module)
+            return cls(cloudpickle.dumps(value))
+        except Exception:  # whatever the value refers to may refuse in its own way
+            return None
+        finally:
+            if own:
+                cloudpickle.unregister_pickle_by_value(module)
+
+    def opened(self) -> Any:
+        return _opened(self.content) if isinstance(self.content, bytes) else self.content
+
+
+def _installed(module: ModuleType) -> bool:
+    """Whether a module belongs to Python or to a package that other machines have too."""
+    file = getattr(module, "__file__", None)
+    if module.__name__.split(".")[0] == "dosimeter" or file is None:
+        return True
+    return any(Path(file).is_relative_to(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib"))
+
+
+@lru_cache(maxsize=1)
+def _opened(content: bytes) -> Any:
+    return pickle.loads(content)  # noqa: S301 made by the process that started this one
+
+
+@dataclass(frozen=True)
+class TrainGroup:
+    """Trains the models of a task and asks them; `factory` makes a module."""
+
+    factory: Cargo
+
+    def __call__(self, task: Task, shared: Arrays) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A pure function of the task and the shared arrays."""
+        given = task.arguments
+        recipe, x, y = Recipe.from_dict(given["recipe"]), tensor(shared["x"]), tensor(shared["y"])
+        neighbour = None if given["neighbour"] is None else Neighbour(*given["neighbour"])
+        factory = self.factory.opened()
+        rows = [np.flatnonzero(unpacked(text, len(x))) for text in given["members"]]
+        draws = [Draws(seed, recipe, row) for seed, row in zip(given["seeds"], rows, strict=True)]
+        with one_thread():
+            modules = [started(factory, drawn.start) for drawn in draws]
+            transcripts = train(given["strategy"], modules, recipe, (x, y), draws, neighbour, given["even"])
+            asked, labels = _asked(given["asked"], shared)
+            found = [
+                _answer(module, seed, asked, labels, given["state"])
+                for module, seed in zip(modules, given["seeds"], strict=True)
+            ]
+        return _side_by_side(found, transcripts)
+
+
+def packed(row: BoolArray) -> str:
+    """The members of a model as text."""
+    return base64.b64encode(np.packbits(row).tobytes()).decode()
+
+
+def unpacked(text: str, count: int) -> BoolArray:
+    """What `packed` wrote."""
+    return np.unpackbits(np.frombuffer(base64.b64decode(text), np.uint8), count=count).astype(bool)
+
+
+def tensor(array: npt.NDArray[Any]) -> Any:
+    """An array as a tensor on the same memory, which nothing here writes to."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch has no read-only tensors and says so
+        return torch_module().from_numpy(array)
+
+
+def train(
+    strategy: str,
+    modules: list[Any],
+    recipe: Recipe,
+    data: Any,
+    draws: list[Draws],
+    neighbour: Neighbour | None,
+    even: bool = False,
+) -> list[Transcript | None]:
+    """Train modules of one architecture in place, each from its own draws."""
+    if strategy == "dense":
+        layers = chain(modules[0])
+        assert isinstance(layers, list)
+        return dense.train(modules, layers, recipe, data, draws, neighbour, even)
+    way = {"functional": functional, "convolutional": convolutional, "sequential": sequential}[strategy]
+    return way.train(modules, recipe, data, draws, neighbour)
+
+
+def _asked(kind: str | None, shared: Arrays) -> tuple[Any, npt.NDArray[Any] | None]:
+    if kind is None:
+        return None, None
+    if kind == "data":
+        return tensor(shared["x"]), shared["y"]
+    return tensor(shared["asked"]), shared.get("asked_y")
+
+
+def _answer(module: Any, seed: int, asked: Any, labels: Any, state: bool) -> dict[str, Any]:
+    torch = torch_module()
+    tensors = module.state_dict()
+    if not all(bool(torch.isfinite(part).all()) for part in tensors.values() if part.is_floating_point()):
+        return {"failed": f"the weights became infinite or NaN in the training from seed {seed}"}
+    found: dict[str, Any] = {}
+    if asked is not None:
+        with torch.no_grad():
+            parts = [module(asked[at : at + 4096]) for at in range(0, len(asked), 4096)]
+        found["outputs"] = outputs = torch.cat(parts).numpy()
+        if labels is not None:
+            guess = outputs.reshape(len(outputs)) > 0 if outputs.size == len(outputs) else outputs.argmax(1)
+            found["accuracy"] = float(np.mean(guess == labels))
+    if state:
+        found["state"] = {name: part.detach().numpy().copy() for name, part in tensors.items()}
+    return found
+
+
+def _side_by_side(
+    found: list[dict[str, Any]], transcripts: list[Transcript | None]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Answers as arrays with a row for each model that did not fail, and what fits into JSON."""
+    well = [at for at, one in enumerate(found) if "failed" not in one]
+    arrays: dict[str, Any] = {}
+    if well and "outputs" in found[well[0]]:
+        arrays["outputs"] = np.stack([found[at]["outputs"] for at in well])
+    for name in found[well[0]].get("state", ()) if well else ():
+        arrays[f"state/{name}"] = np.stack([found[at]["state"][name] for at in well])
+    watched = [transcripts[at] for at in well]
+    if watched and watched[0] is not None:
+        arrays |= {
+            f"transcript/{name}": np.stack([getattr(one, name) for one in watched])
+            for name in SERIES
+            if hasattr(watched[0], name)
+        }
+    info = {key: [one.get(key) for one in found] for key in ("accuracy", "failed")}
+    return arrays, info
+
+
+def separated(arrays: Arrays, info: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The models of a task one by one, as `_side_by_side` joined them."""
+    at = 0
+    for failed, accuracy in zip(info["failed"], info["accuracy"], strict=True):
+        if failed is not None:
+            yield {"failed": failed}
+            continue
+        one: dict[str, Any] = {"accuracy": accuracy, "outputs": None, "state": None, "transcript": None}
+        state, series = {}, {}
+        for name, array in arrays.items():
+            if name == "outputs":
+                one["outputs"] = array[at]
+            elif name.startswith("state/"):
+                state[name.removeprefix("state/")] = array[at]
+            else:
+                series[name.removeprefix("transcript/")] = array[at]
+        one["state"], one["transcript"] = state or None, Transcript(**series) if series else None
+        yield one
+        at += 1
+
+
+def started(factory: Factory, seed: int) -> Any:
+    """A new module from the factory, with weights drawn from the seed."""
+    torch = torch_module()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = factory()
+    if not isinstance(module, torch.nn.Module) or not any(p.requires_grad for p in module.parameters()):
+        raise InputError(f"factory must return a torch module with parameters to train, got {check.show(module)}.")
+    return module
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch computes with one thread in this block."""
+    torch = torch_module()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
