@@ -169,7 +169,8 @@ def test_workers_that_are_killed_from_outside_are_replaced(tmp_path):
     assert [result.error for result in collected] == [None] * 20
 
 
-def test_a_live_run_keeps_its_scratch_folder():
+def test_a_live_run_keeps_its_scratch_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # runs of other processes come and go in the usual one
     first = run(jobs.draw, [Task("t", {}, seed) for seed in range(3)], workers=1, progress=False)
     next(first)
     mine = set(Path(tempfile.gettempdir()).glob("dosimeter-run-*"))

@@ -37,6 +37,7 @@ def run(
     timeout: float | None = None,
     memory: int | None = None,
     progress: bool = True,
+    keep_workers: bool = False,
 ) -> Iterator[Result]:
     """Run `function(task, shared)` for every task; the results in the order of the tasks, as soon as they are there.
 
@@ -46,6 +47,7 @@ def run(
     is part of the key, so change it with the function. A task that raises, whose worker dies or that takes longer than
     `timeout` seconds is tried again up to `retries` times; then its result has an `error`, and the others go on.
     `memory` (bytes) is a limit for all workers together: the first task is measured alone, then as many run as fit.
+    With `keep_workers` local processes wait a minute for the next run that keeps them.
     """
     name = function_name(function)
     todo = _checked_tasks(tasks)
@@ -75,7 +77,7 @@ def run(
         if engine == "local":
             from dosimeter.engine.local import Local
 
-            return Local(function, arrays, workers=workers or cores(), timeout=timeout)
+            return Local(function, arrays, workers=workers or cores(), timeout=timeout, keep=keep_workers)
         from dosimeter.engine.ray import Ray
 
         return Ray(function, arrays, address=engine, workers=workers, timeout=timeout)

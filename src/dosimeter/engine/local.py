@@ -24,25 +24,37 @@ from dosimeter._validate import InputError
 from dosimeter.engine.scratch import Scratch, read_shared, write_shared
 from dosimeter.engine.store import full_or
 from dosimeter.engine.tasks import Function, Task, function_name
-from dosimeter.engine.work import WORKER, Outcome, call, environment, one_line
+from dosimeter.engine.work import WORKER, Outcome, call, environment, forget_peak, one_line
 
 _LOG_TAIL = 20_000  # characters of a worker's output that are kept
+_PARKED_FOR = 60.0  # seconds that a worker waits for the next run before it leaves
 
 
 class _Worker:
-    def __init__(self, number: int, folder: Path, function: Function, files: list[tuple[str, str]]) -> None:
+    def __init__(self, number: int, function: Function) -> None:
         context = multiprocessing.get_context("spawn")
-        self.output = folder / f"output-{number}.txt"
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, str(self.output)), name=f"dosimeter-{number}")
+        self.process = context.Process(target=_serve, args=(theirs,), name=f"dosimeter-{number}")
         with environment(WORKER), _interrupts_blocked(), _main_hidden(function):
             self.process.start()
         theirs.close()
+
+    def assign(self, number: int, folder: Path, function: Function, files: list[tuple[str, str]]) -> None:
+        """Make ready for the tasks of a run; the worker answers when it is."""
+        self.output = folder / f"output-{number}.txt"
         self.ready = False
         self.ticket: int | None = None
         self.started = 0.0
         with contextlib.suppress(OSError):  # a worker that is dead already is found by `wait`
-            self.connection.send((function, files))
+            self.connection.send(("run", (str(self.output), function, files)))
+
+    def park(self) -> bool:
+        """Have an idle worker wait for another run; whether it could be told."""
+        try:
+            self.connection.send(("park", None))
+        except OSError:
+            return False
+        return True
 
     def said(self) -> str:
         try:
@@ -66,12 +78,22 @@ class _Worker:
 
 
 class Local:
-    """Worker processes, started anew (spawn) with one thread each; shared arrays are mapped from one set of files."""
+    """Worker processes, started anew (spawn) with one thread each; shared arrays are mapped from one set of files.
+
+    With `keep`, idle workers wait a minute for the next such run instead of ending: importing torch takes seconds.
+    """
 
     def __init__(
-        self, function: Function, shared: Mapping[str, npt.NDArray[Any]], *, workers: int, timeout: float | None
+        self,
+        function: Function,
+        shared: Mapping[str, npt.NDArray[Any]],
+        *,
+        workers: int,
+        timeout: float | None,
+        keep: bool = False,
     ) -> None:
         self._function, self._timeout = function, timeout
+        self._keep = keep and function.__module__ != "__main__"
         self._workers = self._allowed = workers
         self._crew: list[_Worker] = []
         self._count = self._false_starts = 0
@@ -92,7 +114,9 @@ class Local:
 
     def staff(self, tasks: int) -> None:
         while len(self._crew) < min(self._allowed, tasks):
-            self._crew.append(_Worker(self._count, self._scratch.folder, self._function, self._files))
+            worker = (self._keep and _unparked()) or _Worker(self._count, self._function)
+            worker.assign(self._count, self._scratch.folder, self._function, self._files)
+            self._crew.append(worker)
             self._count += 1
 
     def room(self) -> int:
@@ -104,7 +128,7 @@ class Local:
         worker = next(worker for worker in self._crew if worker.ready and worker.ticket is None)
         worker.ticket, worker.started = ticket, time.monotonic()
         with contextlib.suppress(OSError):  # a worker that has just died is found by `wait`
-            worker.connection.send(task)
+            worker.connection.send(("task", task))
 
     def wait(self) -> list[tuple[int, Outcome]]:
         handles: dict[Any, _Worker] = {}
@@ -119,7 +143,11 @@ class Local:
     def close(self) -> None:
         atexit.unregister(self.close)
         while self._crew:
-            self._dismiss(self._crew[-1])
+            worker = self._crew[-1]
+            if self._keep and worker.ready and worker.ticket is None and worker.park():
+                _parked.append(self._crew.pop())
+            else:
+                self._dismiss(worker)
         self._scratch.close()
 
     def _patience(self) -> float | None:
@@ -180,6 +208,25 @@ class Local:
         worker.kill()
 
 
+_parked: list[_Worker] = []
+
+
+def _unparked() -> _Worker | None:
+    """A worker of an earlier run that still waits."""
+    while _parked:
+        worker = _parked.pop()
+        if worker.process.is_alive():
+            return worker
+        worker.kill()
+    return None
+
+
+@atexit.register
+def _end_parked() -> None:
+    while _parked:
+        _parked.pop().kill()
+
+
 def _manner(code: int | None) -> str:
     if code is not None and code < 0:
         try:
@@ -228,27 +275,34 @@ def _main_hidden(function: Function) -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _serve(pipe: connection.Connection, output: str) -> None:
-    """The life of a worker."""
+def _serve(pipe: connection.Connection) -> None:
+    """The life of a worker: runs and their tasks, until its pipe is closed or nobody needs it."""
     if sys.platform != "win32":
         os.setsid()
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    _redirect(output)
-    try:
-        function, files = pipe.recv()
-        shared = read_shared(files)
-    except EOFError:
-        return
-    except Exception as error:
-        pipe.send(("broken", one_line(error)))
-        return
-    pipe.send(("ready", None))
+    output, function, shared, patience = os.devnull, None, None, None
     with contextlib.suppress(EOFError, ConnectionError):
-        while True:
-            task = pipe.recv()
-            _forget_output()
-            outcome = call(function, task, shared)
-            pipe.send(("done", _with_output(outcome, output)))
+        while pipe.poll(patience):
+            try:
+                kind, content = pipe.recv()
+            except (EOFError, ConnectionError):
+                return
+            except Exception as error:  # the function is pickled by its name, which may not be found here
+                pipe.send(("broken", one_line(error)))
+                return
+            if kind == "task":
+                assert function is not None and shared is not None
+                _forget_output()
+                pipe.send(("done", _with_output(call(function, content, shared), output)))
+            elif kind == "run":
+                output, function, files = content
+                _redirect(output)
+                forget_peak()
+                shared, patience = read_shared(files), None
+                pipe.send(("ready", None))
+            else:
+                _redirect(os.devnull)
+                function, shared, patience = None, None, _PARKED_FOR
 
 
 def _leave_with_parent() -> None:
@@ -264,6 +318,7 @@ def _redirect(output: str) -> None:
     descriptor = os.open(output, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
+    os.close(descriptor)
     sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", errors="replace", closefd=False, buffering=1)  # noqa: SIM115
     faulthandler.enable()

@@ -95,7 +95,7 @@ def train_many(
     arguments.outputs(template, x, y)
     picked = plan(template, recipe, (x, y), members, strategy, group, processes)
     inside = engine == "inline" or (engine == "local" and picked.processes == 1 and timeout is None)
-    cargo = Cargo(factory) if inside else Cargo.packed(factory, far=engine.startswith("ray"))
+    cargo = Cargo(factory) if inside else Cargo.packed(factory)
     if cargo is None:
         inside, cargo = True, Cargo(factory)
         reason = f"{picked.reason}; the factory cannot travel to other processes, so all train in this one"
@@ -125,6 +125,7 @@ def train_many(
         timeout=None if inside else timeout,
         memory=memory,
         progress=progress,
+        keep_workers=True,
     )
     return _models(results, picked)
 

@@ -68,7 +68,7 @@ def train_foreign(
         raise InputError(f"evaluate must be an array of records, got type {records.dtype}, shape {records.shape}.")
     count = check.whole("processes", processes, 1, "pass how many processes may work")
     inside = engine == "inline" or (engine == "local" and count == 1 and timeout is None)
-    cargo = Cargo(function) if inside else Cargo.packed(function, far=engine.startswith("ray"))
+    cargo = Cargo(function) if inside else Cargo.packed(function, by_value=engine.startswith("ray"))
     if cargo is None:
         raise InputError(f"function cannot travel to other processes: {check.show(function)}; pass engine='inline'.")
     identity = {"function": _identity(function), "outputs": outputs, "records": chosen.shape[1]}

@@ -39,12 +39,16 @@ class Cargo:
     content: Any
 
     @classmethod
-    def packed(cls, value: Any, *, far: bool = False) -> Cargo | None:
-        """None if the value cannot travel. A `far` process may lack the caller's own modules: they go along."""
+    def packed(cls, value: Any, *, by_value: bool = True) -> Cargo | None:
+        """None if the value cannot travel.
+
+        `by_value` takes along the code of the caller's own module, which another machine may lack and a waiting process
+        may know in an older form; data that this code refers to go along too.
+        """
         import cloudpickle
 
         module = inspect.getmodule(value.func if isinstance(value, partial) else value)
-        own = far and module is not None and not _installed(module)
+        own = by_value and module is not None and not _installed(module)
         try:
             if own:
                 cloudpickle.register_pickle_by_value(module)
