@@ -176,9 +176,10 @@ class TestRefusals:
         self.refuse("evaluate_on", evaluate_on="everything")
         self.refuse("evaluate_on has records of shape", evaluate_on=self.X[:, :, :4])
         self.refuse("recipe", recipe="fast")
-        self.refuse("full-batch DP", neighbour=Neighbour(removed=1))
+        self.refuse("DP-SGD", neighbour=Neighbour(removed=1))
         full = Recipe(steps=1, batch_size=None, dp=Privacy(1.0))
         self.refuse("row 20", neighbour=Neighbour(added=20), recipe=full)
+        self.refuse("holds both", neighbour=Neighbour(removed=0, added=1), recipe=full)
 
     def test_models(self):
         torch = pytest.importorskip("torch", reason="the engine needs torch: dosimeter[torch]")

@@ -1,1 +1,37 @@
 """Attacks: arrays of outputs to membership scores, high for a likely member."""
+
+from __future__ import annotations
+
+from dosimeter.attacks.canaries import Canaries, clip_bkd, mislabelled, out_of_distribution
+from dosimeter.attacks.choosing import MINIMUM, best_attack
+from dosimeter.attacks.classifier import learned
+from dosimeter.attacks.likelihood import lira
+from dosimeter.attacks.regression import quantile_regression
+from dosimeter.attacks.relative import rmia
+from dosimeter.attacks.rotation import leave_one_out
+from dosimeter.attacks.text import mean_log_probability, min_k, min_k_plus_plus, reference_ratio, zlib_ratio
+from dosimeter.attacks.threshold import loss, watson
+from dosimeter.attacks.worst import Worst, select_worst
+
+__all__ = [
+    "MINIMUM",
+    "Canaries",
+    "Worst",
+    "best_attack",
+    "clip_bkd",
+    "learned",
+    "leave_one_out",
+    "lira",
+    "loss",
+    "mean_log_probability",
+    "min_k",
+    "min_k_plus_plus",
+    "mislabelled",
+    "out_of_distribution",
+    "quantile_regression",
+    "reference_ratio",
+    "rmia",
+    "select_worst",
+    "watson",
+    "zlib_ratio",
+]

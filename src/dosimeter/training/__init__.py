@@ -5,9 +5,10 @@ from dosimeter.training.foreign import ForeignTrained, train_command, train_fore
 from dosimeter.training.logistic import DpLogisticRegression
 from dosimeter.training.neighbour import Neighbour, Transcript
 from dosimeter.training.planning import Plan
-from dosimeter.training.recipe import Model, Privacy, Recipe
+from dosimeter.training.recipe import Dirac, Model, Privacy, Recipe
 
 __all__ = [
+    "Dirac",
     "DpLogisticRegression",
     "ForeignTrained",
     "Model",

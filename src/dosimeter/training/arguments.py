@@ -117,12 +117,25 @@ def outputs(template: Any, x: npt.NDArray[Any], y: npt.NDArray[np.int64]) -> Non
         raise InputError(f"y holds class {int(y.max())}, but the model has outputs for {classes} classes, from 0.")
 
 
-def watched(neighbour: Neighbour, recipe: Recipe, count: int, members: BoolArray) -> None:
-    """A transcript needs DP-SGD on full batches, and rows that exist."""
+def watched(neighbour: Neighbour | None, recipe: Recipe, count: int, members: BoolArray) -> None:
+    """A transcript needs DP-SGD, rows that exist and models trained on D or D'; noise of local scale needs it."""
+    if neighbour is None:
+        if recipe.dp is not None and recipe.dp.sensitivity == "local":
+            raise InputError("sensitivity='local' scales the noise to two data sets; pass neighbour=Neighbour(…).")
+        return
     if not isinstance(neighbour, Neighbour):
         raise InputError(f"neighbour must be a Neighbour, got {check.show(neighbour)}; pass Neighbour(removed=0).")
-    if recipe.dp is None or any(recipe.batch(int(n)) < n for n in members.sum(axis=1)):
-        raise InputError("neighbour needs a full-batch DP recipe; pass Recipe(dp=Privacy(…), batch_size=None, …).")
-    for row in (neighbour.removed, neighbour.added):
-        if row is not None and row >= count:
+    if recipe.dp is None:
+        raise InputError("neighbour needs a recipe with DP-SGD; pass Recipe(dp=Privacy(…), …).")
+    rows = [row for row in (neighbour.removed, neighbour.added) if row is not None]
+    for row in rows:
+        if row >= count:
             raise InputError(f"neighbour names row {row}, but the data have {count} records.")
+    if len(rows) == 2:
+        neither = np.flatnonzero(members[:, rows].sum(axis=1) != 1)
+        if neither.size:
+            both = "both" if members[neither[0], rows[0]] else "neither"
+            raise InputError(
+                f"memberships[{neither[0]}] holds {both} of the removed row {rows[0]} and the added row {rows[1]}, so "
+                "it is neither D nor D'; give each model one of them."
+            )

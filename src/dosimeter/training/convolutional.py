@@ -14,7 +14,7 @@ from dosimeter.training.chain import torch_module
 from dosimeter.training.draws import Draws
 from dosimeter.training.neighbour import Neighbour, Transcript
 from dosimeter.training.recipe import Recipe
-from dosimeter.training.steps import Noise, Watch, losses, optimiser
+from dosimeter.training.steps import Private, divisible, log, losses, move, optimiser, parts
 
 PIECE = 2**24  # numbers of one layer's unfolded inputs and gradients that are held at once
 
@@ -62,35 +62,27 @@ def train(
 
 def _train(module: Any, recipe: Recipe, x: Any, y: Any, draws: Draws, neighbour: Neighbour | None) -> Transcript | None:
     torch = torch_module()
+    divisible(module, recipe)
     parameters = list(module.parameters())
     optimise = optimiser(parameters, recipe)
-    ghost = noise = None
+    watch = log(recipe, [draws], neighbour, (x, y), parameters)
+    private = ghost = None
     if recipe.dp is not None:
-        ghost, noise = Ghost(module, recipe.dp.clip), Noise(parameters, recipe, draws)
-    watch = None if neighbour is None else Watch(neighbour, draws.steps)
+        private, ghost = Private(parameters, recipe, draws, watch), Ghost(module, recipe.dp.clip)
     try:
         for batch in draws.batches():
             rows = torch.from_numpy(batch)
             optimise.zero_grad()
-            if ghost is not None and noise is not None:
-                if watch is not None:
-                    watch.look(lambda at, ghost=ghost: ghost.clipped_sum(x[at], y[at]))
-                sums = ghost.clipped_sum(x[rows], y[rows])
-                added = noise.add(sums)
-                if watch is not None:
-                    watch.write(added)
-                for parameter, total in zip(parameters, sums, strict=True):
-                    parameter.grad = total.div_(draws.divisor)
-            elif len(batch):
-                losses(module(x[rows]), y[rows]).mean().backward()
-            for parameter in parameters:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-            optimise.step()
+            if private is None:
+                for part in parts(rows, recipe.accumulate):
+                    losses(module(x[part]), y[part]).sum().div(len(rows)).backward()
+            else:
+                private.step(lambda at, ghost=ghost: ghost.clipped_sum(x[at], y[at]), rows)
+            move(optimise, parameters)
     finally:
         if ghost is not None:
             ghost.close()
-    return None if watch is None else watch.transcript
+    return None if watch is None else watch.transcripts()[0]
 
 
 class Ghost:

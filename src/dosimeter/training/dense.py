@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dosimeter._validate import FloatArray, IntArray
 from dosimeter.training.chain import Layer, torch_module
 from dosimeter.training.draws import Draws, blocks
 from dosimeter.training.neighbour import Neighbour, Transcript
 from dosimeter.training.recipe import Recipe
+from dosimeter.training.steps import Canaries, Log, log
 
 ALIGN = 8  # batches are padded to a multiple of this many records
 CACHE_LINE = 16  # parameters start at a multiple of this many numbers
@@ -32,24 +33,23 @@ def train(
 ) -> list[Transcript | None]:
     """Train modules of one architecture together, in place; `even`: all models of the run have equally many members."""
     torch = torch_module()
-    transcripts = [None if neighbour is None else Transcript.empty(drawn.steps) for drawn in draws]
+    watch = log(recipe, draws, neighbour, data, list(modules[0].parameters()))
     with torch.no_grad():
         group = _Group(torch, modules, layers, recipe, data[0].flatten(1), data[1], draws)
         step = 0
         for rows, counts in blocks(draws, ALIGN, even):
             for at, count in zip(rows, counts, strict=True):
-                difference = None if neighbour is None else group.difference(neighbour)
-                group.step(at, count)
-                for model, transcript in enumerate(transcripts):
-                    if transcript is not None and step < draws[model].steps:
-                        group.write(transcript, step, model, difference)
+                difference = None if watch is None else group.difference(watch, step)
+                group.step(at, count, None if watch is None else watch.canaries)
+                if watch is not None and difference is not None:
+                    watch.projections[:, step] = group.along(difference)
                 step += 1
                 for model, drawn in enumerate(draws):
                     if drawn.steps == step:
                         group.give_back(model)
     for module in modules:
         module.eval()
-    return transcripts
+    return [None] * len(modules) if watch is None else watch.transcripts()
 
 
 class _Group:
@@ -69,6 +69,8 @@ class _Group:
         self.offsets = dict(zip(order, np.cumsum([0, *sizes[:-1]]).tolist(), strict=True))
         self.weights, self.parts = self._flat()
         self.velocity, self.moves = self._flat()
+        self.sums = [part.view(self.models, -1) for part in self.moves.values()]
+        self.divisors = np.array([drawn.divisor or 1 for drawn in draws], np.float64)
         for name, part in self.parts.items():
             for model, module in enumerate(modules):
                 part[model].copy_(module.get_parameter(name).view(part[model].shape))
@@ -79,18 +81,19 @@ class _Group:
                 [self.weights], lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
             )
         first = draws[0].members
-        full = all(len(drawn.members) == recipe.batch(len(drawn.members)) for drawn in draws)
+        full = all(drawn.full for drawn in draws)
         self.one_input = full and all(np.array_equal(first, drawn.members) for drawn in draws[1:])
         self.same_rows = full and len({drawn.steps for drawn in draws}) == 1
         self.noise: Any = None
         if recipe.dp is not None:
             self.norms = (x * x).sum(1)
             if recipe.dp.noise_multiplier:
-                self._prepare_noise(sum(sizes), recipe.dp.noise_multiplier * recipe.dp.clip)
+                self._prepare_noise(sum(sizes))
+                self._scale_noise(np.full(self.models, recipe.dp.noise_multiplier * recipe.dp.clip))
         self.buffers: dict[tuple[int, bool], _Buffers] = {}
         self.scales: dict[tuple[int, bytes], Any] = {}
 
-    def _prepare_noise(self, total: int, size: float) -> None:
+    def _prepare_noise(self, total: int) -> None:
         """Room for the noise of a step, a row for each model, and the parts of it that go to each parameter."""
         self.noise = self.torch.empty(self.models, total, dtype=self.dtype)
         self.noise_of = {}
@@ -98,7 +101,11 @@ class _Group:
             start = self.offsets[name]
             self.noise_of[name] = self.noise[:, start : start + part[0].numel()].view(part.shape)
         self.noisy = [(part, self.noise_of[name]) for name, part in self.moves.items()]
-        scales = [size / float(drawn.divisor or 1) for drawn in self.draws]
+
+    def _scale_noise(self, deviations: FloatArray) -> None:
+        """The standard deviations of the noise on the sums from now on, one for each model."""
+        self.deviations = deviations
+        scales = (deviations / self.divisors).tolist()
         self.noise_scale = scales[0] if len(set(scales)) == 1 else None
         self.noise_scales = self.torch.tensor(scales, dtype=self.dtype).view(-1, 1, 1)
 
@@ -118,12 +125,45 @@ class _Group:
             parameter = self.modules[model].get_parameter(name)
             parameter.copy_(part[model].view(parameter.shape))
 
-    def step(self, rows: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> None:
-        """One step of every model on its own batch."""
-        buffers = self._buffers(rows.shape[1], self.one_input)
-        if not (self.same_rows and buffers.filled):
-            buffers.fill(rows[:1] if self.one_input else rows)
-        factor = self._scale(counts, rows.shape[1])
+    def step(self, rows: IntArray, counts: IntArray, canaries: Canaries | None = None) -> None:
+        """One step of every model on its own batch, in as many parts as the recipe wants."""
+        width = rows.shape[1]
+        factor = self._scale(counts, width)
+        piece = -(-width // (self.recipe.accumulate * ALIGN)) * ALIGN
+        keep = self._begin()
+        kept = 0.0 if canaries is None else keep * canaries.read(self.sums)
+        for at in range(0, width, piece):
+            buffers = self._buffers(min(piece, width - at), self.one_input)
+            if not (self.same_rows and buffers.filled and piece >= width):
+                buffers.fill(rows[: 1 if self.one_input else None, at : at + piece])
+            self._deltas(buffers, factor[:, at : at + piece])
+            self._products(buffers, keep)
+            keep = 1.0
+        if canaries is not None:
+            canaries.add(self.sums, self.divisors)
+        if self.noise is not None:
+            self._add_noise()
+        if canaries is not None:
+            canaries.observe(canaries.read(self.sums) - kept, self.divisors)
+        self._move()
+
+    def _begin(self) -> float:
+        """Start the sum of the step's gradients; what it is to keep of what stands there: the momentum."""
+        recipe = self.recipe
+        if recipe.weight_decay and self.adam is None:
+            self.velocity.mul_(recipe.momentum).add_(self.weights, alpha=recipe.weight_decay)
+            return 1.0
+        return recipe.momentum
+
+    def _move(self) -> None:
+        """One pass moves all weights."""
+        if self.adam is None:
+            self.weights.add_(self.velocity, alpha=-self.recipe.learning_rate)
+        else:
+            self.adam.step()
+
+    def _deltas(self, buffers: _Buffers, factor: Any) -> None:
+        """δ of each record at every layer, clipped with DP, and times the record's factor."""
         self._forward(buffers)
         self._errors(buffers)
         if self.recipe.dp is None:
@@ -134,7 +174,6 @@ class _Group:
             factor = self._clipping(buffers).mul_(factor)
             for delta in buffers.deltas:
                 delta.mul_(factor)
-        self._update(buffers)
 
     def _buffers(self, width: int, one_input: bool) -> _Buffers:
         if len(self.buffers) > 8:
@@ -143,7 +182,7 @@ class _Group:
             self.buffers[width, one_input] = _Buffers(self, width, one_input)
         return self.buffers[width, one_input]
 
-    def _scale(self, counts: npt.NDArray[np.int64], width: int) -> Any:
+    def _scale(self, counts: IntArray, width: int) -> Any:
         """1 / divisor for the records of a batch, 0 for the padding, as (models, width, 1)."""
         key = (width, counts.tobytes())
         if key not in self.scales:
@@ -223,9 +262,9 @@ class _Group:
         assert total is not None
         return total.rsqrt_().mul_(dp.clip).clamp_(max=1)
 
-    def _products(self, buffers: _Buffers, into: dict[str, Any], keep: float) -> None:
-        """into = keep · into + Σ over records of δ ⊗ (a, 1)."""
-        torch, a = self.torch, buffers.input
+    def _products(self, buffers: _Buffers, keep: float) -> None:
+        """moves = keep · moves + Σ over records of δ ⊗ (a, 1)."""
+        torch, a, into = self.torch, buffers.input, self.moves
         for at, ((weight, bias), z, delta) in enumerate(zip(self.names, buffers.outputs, buffers.deltas, strict=True)):
             if at == 0 and buffers.one_input:
                 into[weight].view(-1, buffers.rows.shape[1]).addmm_(buffers.wide_delta.T, buffers.rows, beta=keep)
@@ -236,20 +275,6 @@ class _Group:
                 into[bias].copy_(total.add_(into[bias], alpha=keep) if keep else total)
             a = z
 
-    def _update(self, buffers: _Buffers) -> None:
-        """Momentum is the β of the product that makes the gradient; one pass then moves all weights."""
-        recipe, keep = self.recipe, self.recipe.momentum
-        if recipe.weight_decay and self.adam is None:
-            self.velocity.mul_(keep).add_(self.weights, alpha=recipe.weight_decay)
-            keep = 1.0
-        self._products(buffers, self.moves, keep)
-        if self.noise is not None:
-            self._add_noise()
-        if self.adam is None:
-            self.weights.add_(self.velocity, alpha=-recipe.learning_rate)
-        else:
-            self.adam.step()
-
     def _add_noise(self) -> None:
         for drawn, row in zip(self.draws, self.noise, strict=True):
             drawn.noise(row)
@@ -259,34 +284,56 @@ class _Group:
             else:
                 part.addcmul_(drawn_part, self.noise_scales)
 
-    def difference(self, neighbour: Neighbour) -> dict[str, Any]:
-        """ĝ(D) − ĝ(D'), the clipped sums of the two data sets at the present weights, by parameter."""
-        rows, signs = neighbour.rows_and_signs()
-        buffers = self._buffers(-len(rows), False)
+    def difference(self, watch: Log, step: int) -> list[tuple[Any, Any]] | None:
+        """Δ = ĝ(D) − ĝ(D') of each model at the present weights; the noise follows it where it is local.
+
+        Each layer's Δ is Σ p ⊗ (q, c) over one or two terms, with p (models, terms, outputs) and q (models, terms,
+        inputs); c = 1 in the first term and 0 in the second. None where Δ = 0 for all models.
+        """
+        differs, terms, squares = watch.differs(step), None, np.zeros(self.models)
+        if differs.any():
+            terms = self._terms(watch, self.torch.from_numpy(differs).to(self.dtype))
+            for layer, (p, q) in zip(self.layers, terms, strict=True):
+                squares += self._squares(layer, p, q)
+        deviations = watch.note(step, np.sqrt(squares))
+        if self.noise is not None and watch.dp.sensitivity == "local":
+            self._scale_noise(deviations)
+        return terms
+
+    def _terms(self, watch: Log, differs: Any) -> list[tuple[Any, Any]]:
+        buffers = self._buffers(-len(watch.rows), False)
         if not buffers.filled:
-            buffers.fill(np.tile(rows, (self.models, 1)))
-        self._forward(buffers)
-        self._errors(buffers)
-        self._pass_back(buffers)
-        factor = self._clipping(buffers).mul_(self.torch.from_numpy(signs).to(self.dtype).view(1, -1, 1))
-        for delta in buffers.deltas:
-            delta.mul_(factor)
-        found = {name: self.torch.empty_like(part) for name, part in self.parts.items()}
-        self._products(buffers, found, 0.0)
+            buffers.fill(np.tile(watch.rows, (self.models, 1)))
+        self._deltas(buffers, differs.view(-1, 1, 1))
+        found = []
+        for a, delta in zip([buffers.input, *buffers.outputs], buffers.deltas, strict=False):
+            if len(watch.rows) == 1:
+                found.append((delta * float(watch.signs[0]), a))
+            else:  # δ ⊗ a − δ' ⊗ a' = (δ − δ') ⊗ a + δ' ⊗ (a − a'), which keeps the digits of a small difference
+                p = self.torch.stack([delta[:, 0] - delta[:, 1], delta[:, 1]], 1)
+                found.append((p, self.torch.stack([a[:, 0], a[:, 0] - a[:, 1]], 1)))
         return found
 
-    def write(self, transcript: Transcript, step: int, model: int, difference: dict[str, Any] | None) -> None:
-        """Note ‖Δ‖² and ⟨noise, Δ⟩ of the step just taken."""
-        dp = self.recipe.dp
-        assert dp is not None and difference is not None
-        square = inner = 0.0
-        for name, part in difference.items():
-            flat = part[model].view(-1)
-            square += float(flat.dot(flat))
-            if self.noise is not None:
-                inner += float(flat.dot(self.noise_of[name][model].reshape(-1)))
-        transcript.distances[step] = square**0.5
-        transcript.projections[step] = inner * dp.noise_multiplier * dp.clip
+    def _squares(self, layer: Layer, p: Any, q: Any) -> FloatArray:
+        """‖Σ p ⊗ (q, c)‖² of each model, from the products of the terms with each other."""
+        p, q = p.double(), q.double()
+        products = q @ q.transpose(1, 2)
+        if layer.bias:
+            products[:, 0, 0] += 1
+        squares: FloatArray = (products * (p @ p.transpose(1, 2))).sum((1, 2)).clamp_(min=0).numpy()
+        return squares
+
+    def along(self, difference: list[tuple[Any, Any]]) -> FloatArray | float:
+        """⟨noise on the sum, Δ⟩ of each model in the step just taken."""
+        if self.noise is None:
+            return 0.0
+        inner = self.torch.zeros(self.models, dtype=self.torch.float64)
+        for (weight, bias), (p, q) in zip(self.names, difference, strict=True):
+            inner += (self.torch.bmm(q, self.noise_of[weight].transpose(1, 2)) * p).sum((1, 2))
+            if bias is not None:
+                inner += (self.noise_of[bias][:, 0] * p[:, 0]).sum(1)
+        found: FloatArray = inner.numpy() * self.deviations
+        return found
 
 
 class _Buffers:
@@ -315,7 +362,7 @@ class _Buffers:
             self.narrow = empty(models, width, sizes[0])
         self.minus_one = torch.full((models, width, 1), -1.0, dtype=group.dtype)
 
-    def fill(self, rows: npt.NDArray[np.int64]) -> None:
+    def fill(self, rows: IntArray) -> None:
         """Fetch the records of the rows."""
         torch, group = self.group.torch, self.group
         index = torch.from_numpy(rows.reshape(-1))

@@ -7,42 +7,100 @@ from typing import Any
 
 import numpy as np
 
-from dosimeter._validate import IntArray
+from dosimeter._validate import BoolArray, IntArray
 from dosimeter.training.chain import torch_module
+from dosimeter.training.neighbour import Neighbour
 from dosimeter.training.recipe import Recipe
 
 
 class Draws:
-    """The random choices of one model; start, batches and noise are streams of their own."""
+    """The random choices of one model; start, batches, noise and canaries are streams of their own."""
 
     def __init__(self, seed: int, recipe: Recipe, members: IntArray) -> None:
-        start, batches, noise, layers = np.random.SeedSequence(seed).spawn(4)
+        start, batches, noise, layers, canaries = np.random.SeedSequence(seed).spawn(5)
         self.recipe, self.members = recipe, np.asarray(members, np.int64)
+        self.pool = self.members  # what batches are drawn from
         self.start, self.layers = _torch_seed(start), _torch_seed(layers)
         self.steps = recipe.length(len(self.members))
         self._batches, self._noise_seed = np.random.default_rng(batches), _torch_seed(noise)
+        self._canaries = canaries
         self._noise: Any = None
+        self._slot: int | None = None
+        self.differs = np.zeros(self.steps, bool)
+
+    @property
+    def size(self) -> int:
+        """Records in a batch (expected, for Poisson)."""
+        return self.recipe.batch(len(self.pool))
+
+    @property
+    def full(self) -> bool:
+        """Whether every step takes all members."""
+        return self.size == len(self.pool)
 
     @property
     def divisor(self) -> int | None:
         """What sums of gradients are divided by: a public number with DP, else the records of each batch (None)."""
-        return None if self.recipe.dp is None else self.recipe.batch(len(self.members))
+        return None if self.recipe.dp is None else self.size
+
+    def watch(self, neighbour: Neighbour, alike: bool = False) -> None:
+        """Let the batches of D and D' be the same but for the record in which they differ; before any is drawn.
+
+        They are drawn for the members with the removed record and without the added one (with it, where nothing is
+        removed). A training on the other data set finds the slot of that record empty, or filled by the added one.
+        From then on `differs` says of each step drawn so far whether its batch has that slot; never, if the records
+        that change places are `alike`.
+        """
+        slot, other = neighbour.removed, neighbour.added
+        if slot is None:
+            slot, other = other, None
+        pool = np.union1d(self.members[self.members != (-1 if other is None else other)], [slot])
+        if self.recipe.batch(len(pool)) == len(pool):
+            self.differs[:] = not alike
+            return
+        self.pool, self.steps = pool, self.recipe.length(len(pool))
+        self.differs = np.zeros(self.steps, bool)
+        self._slot, self._other, self._alike = slot, other, alike
+        self._inside = bool((self.members == slot).any())
 
     def batches(self) -> Iterator[IntArray]:
         """The records of each step, by their row in the data."""
-        count = len(self.members)
-        size = self.recipe.batch(count)
+        count, size = len(self.pool), self.size
         for step in range(self.steps):
             if size == count:
-                yield self.members
+                batch = self.pool
             elif self.recipe.sampling == "poisson":  # the size first, then which: the same law as one coin a record
                 drawn = self._batches.binomial(count, size / count)
-                yield self.members[self._batches.choice(count, drawn, replace=False, shuffle=False)]
+                batch = self.pool[self._batches.choice(count, drawn, replace=False, shuffle=False)]
             else:
                 at = step % -(-count // size) * size
                 if at == 0:
-                    order = self.members[self._batches.permutation(count)]
-                yield order[at : at + size]
+                    order = self.pool[self._batches.permutation(count)]
+                batch = order[at : at + size]
+            yield batch if self._slot is None else self._in_this_world(batch, step)
+
+    def _in_this_world(self, batch: IntArray, step: int) -> IntArray:
+        found = batch == self._slot
+        present = bool(found.any())
+        self.differs[step] = present and not self._alike
+        if self._inside or not present:
+            return batch
+        return batch[~found] if self._other is None else np.where(found, self._other, batch)
+
+    def canaries(self) -> Iterator[BoolArray]:
+        """Of each of the recipe's canaries whether it is in the batch of each step, as one more record would be."""
+        assert self.recipe.canaries is not None
+        included, rng = np.array(self.recipe.canaries.included, bool), np.random.default_rng(self._canaries)
+        passes = -(-len(self.pool) // self.size)  # batches of a pass
+        for step in range(self.steps):
+            if self.full:
+                yield included
+            elif self.recipe.sampling == "poisson":
+                yield included & (rng.random(included.size) < self.size / len(self.pool))
+            else:
+                if step % passes == 0:
+                    turns = rng.integers(passes, size=included.size)
+                yield included & (turns == step % passes)
 
     def noise(self, out: Any) -> None:
         """Fill a flat tensor with the standard normal noise of the next step, parameters in the module's order."""
@@ -65,7 +123,7 @@ def blocks(draws: list[Draws], align: int = 1, even: bool = False) -> Iterator[t
     """
     streams = [drawn.batches() for drawn in draws]
     total, done = max(drawn.steps for drawn in draws), 0
-    full = max(drawn.recipe.batch(len(drawn.members)) for drawn in draws)
+    full = max(drawn.size for drawn in draws)
     least = 1 if even or draws[0].recipe.sampling == "poisson" else full
     length = max(1, min(32, 2**21 // (full * len(draws))))
     none = np.empty(0, np.int64)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import subprocess
 import sys
 import tempfile
@@ -22,6 +20,7 @@ from dosimeter._validate import BoolArray, InputError, IntArray
 from dosimeter.engine import Result, Store, Task
 from dosimeter.training import arguments
 from dosimeter.training.groups import Arrays, Cargo, packed, unpacked
+from dosimeter.training.identity import identity
 
 PLACES = ("{indices}", "{seed}", "{out}")
 
@@ -57,8 +56,8 @@ def train_foreign(
     A predictor has `predict_proba`, `decision_function` or `predict`, tried in this order (`outputs` names another
     method), or is itself a function of records. Results come in order. A training that raises is tried once more; then
     its model is marked as failed with the file of its traceback, and the others go on. The other arguments are those
-    of `dosimeter.engine.run`. A key of the store holds the function's name and code and `version`, but not what the
-    function calls or reads: name a new version when that changes.
+    of `dosimeter.engine.run`. A key of the store holds the function's name, its code and the data that it refers to
+    (see `training.identity`), but not the files and libraries that it reads: name a new `version` when these change.
     """
     if not callable(function):
         raise InputError(f"function must be callable as function(indices, seed), got {check.show(function)}.")
@@ -71,10 +70,14 @@ def train_foreign(
     cargo = Cargo(function) if inside else Cargo.packed(function, by_value=engine.startswith("ray"))
     if cargo is None:
         raise InputError(f"function cannot travel to other processes: {check.show(function)}; pass engine='inline'.")
-    identity = {"function": _identity(function), "outputs": outputs, "records": chosen.shape[1]}
+    given = {
+        "function": identity(function) if store is not None else None,
+        "outputs": outputs,
+        "records": chosen.shape[1],
+    }
     results = engines.run(
         TrainForeign(cargo),
-        _tasks(identity, chosen, numbers),
+        _tasks(given, chosen, numbers),
         shared={"evaluate": records},
         engine="inline" if inside else engine,
         workers=count if engine == "local" or count > 1 else None,
@@ -119,10 +122,10 @@ def train_command(
         timeout = check.within("timeout", timeout, 0.0, np.inf, "pass seconds", include="()")
     chosen, numbers = _models(memberships, seeds)
     count = check.whole("processes", processes, 1, "pass how many processes may work")
-    identity = {"command": list(command), "output": output, "records": chosen.shape[1], "timeout": timeout}
+    given = {"command": list(command), "output": output, "records": chosen.shape[1], "timeout": timeout}
     results = engines.run(
         command_task,
-        _tasks(identity, chosen, numbers),
+        _tasks(given, chosen, numbers),
         engine="inline" if engine == "local" and count == 1 else engine,
         workers=count if engine == "local" or count > 1 else None,
         store=store,
@@ -138,20 +141,9 @@ def _models(memberships: npt.ArrayLike, seeds: npt.ArrayLike) -> tuple[BoolArray
     return chosen, arguments.seeds(seeds, len(chosen))
 
 
-def _tasks(identity: dict[str, Any], chosen: BoolArray, seeds: list[int]) -> list[Task]:
-    given = [{**identity, "members": packed(row)} for row in chosen]
-    return [Task("train", one, seed) for one, seed in zip(given, seeds, strict=True)]
-
-
-def _identity(function: Any) -> str:
-    """The function's name and a hash of its code, so that an edited function does not find its old results."""
-    found = inspect.unwrap(function) if hasattr(function, "__code__") else function
-    name = getattr(found, "__qualname__", type(found).__qualname__)
-    try:
-        code = inspect.getsource(found if hasattr(found, "__code__") else type(found))
-    except (OSError, TypeError):
-        code = ""
-    return f"{getattr(found, '__module__', '')}.{name} {hashlib.sha256(code.encode()).hexdigest()[:16]}"
+def _tasks(given: dict[str, Any], chosen: BoolArray, seeds: list[int]) -> list[Task]:
+    each = [{**given, "members": packed(row)} for row in chosen]
+    return [Task("train", one, seed) for one, seed in zip(each, seeds, strict=True)]
 
 
 def _in_order(results: Iterator[Result]) -> Iterator[ForeignTrained]:

@@ -29,7 +29,7 @@ from dosimeter.training.recipe import Recipe
 
 Factory = Callable[[], Any]
 Arrays = Mapping[str, npt.NDArray[Any]]
-SERIES = ("distances", "projections", "deviations")  # what a transcript holds, a number for each step
+SERIES = ("distances", "projections", "deviations", "canaries")  # what a transcript holds; canaries may be None
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Cargo:
         import cloudpickle
 
         module = inspect.getmodule(value.func if isinstance(value, partial) else value)
-        own = by_value and module is not None and not _installed(module)
+        own = by_value and module is not None and not installed(module)
         try:
             if own:
                 cloudpickle.register_pickle_by_value(module)
@@ -63,9 +63,11 @@ class Cargo:
         return _opened(self.content) if isinstance(self.content, bytes) else self.content
 
 
-def _installed(module: ModuleType) -> bool:
+def installed(module: ModuleType | None) -> bool:
     """Whether a module belongs to Python or to a package that other machines have too."""
     file = getattr(module, "__file__", None)
+    if module is None or module.__name__ == "__main__":
+        return False
     if module.__name__.split(".")[0] == "dosimeter" or file is None:
         return True
     return any(Path(file).is_relative_to(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib"))
@@ -177,7 +179,7 @@ def _side_by_side(
         arrays |= {
             f"transcript/{name}": np.stack([getattr(one, name) for one in watched])
             for name in SERIES
-            if hasattr(watched[0], name)
+            if getattr(watched[0], name) is not None
         }
     info = {key: [one.get(key) for one in found] for key in ("accuracy", "failed")}
     return arrays, info

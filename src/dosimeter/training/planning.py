@@ -54,6 +54,10 @@ def plan(
         raise InputError(
             f"the model has {mixing}, which mixes the records of a batch, so DP-SGD cannot clip; use GroupNorm."
         )
+    if recipe.accumulate > 1 and mixing is not None:
+        raise InputError(
+            f"accumulate={recipe.accumulate} changes what {mixing} makes of a batch; use GroupNorm, or accumulate=1."
+        )
     torch = torch_module()
     few = torch.from_numpy(data[0][:2].copy()), torch.from_numpy(data[1][:2].copy())
     picked, reason = _pick(template, recipe, few, strategy)
@@ -119,7 +123,8 @@ def _probe(strategy: str, template: Any, recipe: Recipe, data: Any, members: npt
     if strategy in ("sequential", "convolutional"):
         return 1
     tensors = tensor(data[0]), tensor(data[1])
-    short = replace(recipe, epochs=None, steps=3)
+    noise = None if recipe.dp is None else replace(recipe.dp, sensitivity="global")
+    short = replace(recipe, epochs=None, steps=3, dp=noise, canaries=None)
     best, chosen = np.inf, 4
     for size in (4, 8, 16):
         rows = [np.flatnonzero(members[at % len(members)]) for at in range(size)]

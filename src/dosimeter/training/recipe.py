@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.accounting import DpSgd, Sampling
@@ -14,6 +16,7 @@ from dosimeter.accounting import DpSgd, Sampling
 OPTIMISERS = ("sgd", "adam")
 SAMPLINGS = ("shuffled", "poisson")
 LOSSES = ("cross-entropy",)
+SENSITIVITIES = ("global", "local")
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,14 @@ class Privacy:
     Each record's gradient is clipped to norm `clip`, the sum gets Gaussian noise of standard deviation
     `noise_multiplier` · `clip`, and the result is divided by the (expected) batch size.
 
-    `noise_multiplier=0` clips without noise and has no guarantee.
+    `noise_multiplier=0` clips without noise and has no guarantee. `sensitivity="local"` scales the noise of each step
+    to the distance ‖Δ‖ of the clipped sums of two neighbouring data sets instead of `clip`: a device of gradient
+    audits (Bernau et al., 2021) that depends on the data and is not differentially private.
     """
 
     noise_multiplier: float
     clip: float = 1.0
+    sensitivity: str = "global"
 
     def __post_init__(self) -> None:
         remedy = "pass the noise over the clipping norm, e.g. 1.1"
@@ -58,6 +64,41 @@ class Privacy:
         clip = check.within("clip", self.clip, 0.0, math.inf, "pass the clipping norm, e.g. 1", include="()")
         object.__setattr__(self, "noise_multiplier", noise)
         object.__setattr__(self, "clip", clip)
+        check.choice("sensitivity", self.sensitivity, SENSITIVITIES)
+
+
+@dataclass(frozen=True)
+class Dirac:
+    """Canaries of a white-box audit (Nasr et al., 2023): gradients of norm `clip` at one coordinate and 0 elsewhere.
+
+    `coordinates` count through the trained parameters in the module's order. A canary that is `included` is one more
+    record: it is drawn into batches at their rate and its gradient is added to the clipped sum before the noise. The
+    transcript's `canaries` are what an adversary with the noisy gradients sees of each: their sum over all steps at
+    its coordinate, in units of the sum over a batch. It is high for those that are in.
+    """
+
+    coordinates: tuple[int, ...]
+    included: tuple[bool, ...]
+
+    def __post_init__(self) -> None:
+        places = check.finite_array("coordinates", self.coordinates)
+        whole = tuple(check.whole("coordinates", value, 0, "pass places of parameters") for value in places.tolist())
+        if len(set(whole)) < len(whole):
+            raise InputError("coordinates name a parameter twice; give each canary its own.")
+        bits = tuple(check.bits("included", self.included).tolist())
+        if len(bits) != len(whole):
+            raise InputError(f"included has {len(bits)} values for {len(whole)} coordinates; pass one for each.")
+        object.__setattr__(self, "coordinates", whole)
+        object.__setattr__(self, "included", bits)
+
+    @classmethod
+    def draw(cls, count: int, *, parameters: int, seed: int) -> Dirac:
+        """Canaries at random among so many parameters, each in or out by a fair coin."""
+        parameters = check.whole("parameters", parameters, 1, "pass how many parameters the model trains")
+        count = check.whole("count", count, 1, "pass a number of canaries up to that of parameters", parameters)
+        rng = np.random.default_rng(np.random.SeedSequence(check.seed(seed)))
+        places = rng.choice(parameters, count, replace=False)
+        return cls(tuple(places.tolist()), tuple((rng.random(count) < 0.5).tolist()))
 
 
 @dataclass(frozen=True)
@@ -67,7 +108,9 @@ class Recipe:
     Exactly one of `epochs` and `steps` is given. `sampling="shuffled"` passes over a fresh permutation of the members
     in each epoch in fixed batches, the last one smaller; `"poisson"` draws each member into each batch independently
     with probability batch_size / members. `batch_size=None` takes all members in every step. `weight_decay` is added
-    to the gradient, as `torch.optim` does; Adam has torch's β = (0.9, 0.999) and ε = 1e-8.
+    to the gradient, as `torch.optim` does; Adam has torch's β = (0.9, 0.999) and ε = 1e-8. `accumulate` is the number
+    of parts in which the gradient of a batch is summed up, for large batches in little memory. `canaries` go into the
+    sums of DP-SGD and are looked at in the transcript.
     """
 
     optimiser: str = "sgd"
@@ -80,6 +123,8 @@ class Recipe:
     sampling: str = "shuffled"
     dp: Privacy | None = None
     loss: str = "cross-entropy"
+    accumulate: int = 1
+    canaries: Dirac | None = None
 
     def __post_init__(self) -> None:
         check.choice("optimiser", self.optimiser, OPTIMISERS)
@@ -94,12 +139,17 @@ class Recipe:
             raise InputError(f"pass exactly one of epochs and steps, got epochs={self.epochs} and steps={self.steps}.")
         if self.dp is not None and not isinstance(self.dp, Privacy):
             raise InputError(f"dp must be a Privacy or None, got {check.show(self.dp)}; pass Privacy(1.1, clip=1).")
+        if self.canaries is not None and (self.dp is None or not isinstance(self.canaries, Dirac)):
+            raise InputError(
+                f"canaries must be a Dirac in a recipe with dp, got {check.show(self.canaries)} and dp={self.dp}; "
+                "pass Dirac.draw(…) and dp=Privacy(…)."
+            )
         object.__setattr__(self, "learning_rate", rate)
         object.__setattr__(self, "momentum", momentum)
         object.__setattr__(self, "weight_decay", decay)
-        for name in ("epochs", "steps", "batch_size"):
+        for name in ("epochs", "steps", "batch_size", "accumulate"):
             value = getattr(self, name)
-            if value is not None:
+            if value is not None or name == "accumulate":
                 object.__setattr__(self, name, check.whole(name, value, 1, f"pass a positive number of {name}"))
 
     def batch(self, members: int) -> int:
@@ -120,6 +170,11 @@ class Recipe:
             raise InputError("dp is None: this training has no guarantee to account for; pass dp=Privacy(1.1, clip=1).")
         if self.dp.noise_multiplier == 0:
             raise InputError("noise_multiplier is 0: this training has no guarantee; pass e.g. 1.1.")
+        if self.dp.sensitivity == "local":
+            raise InputError(
+                "sensitivity='local' scales the noise to the records, so this training is not differentially private "
+                "and has no guarantee; pass sensitivity='global'."
+            )
         batch = self.batch(records)
         poisson = self.sampling == "poisson"
         # A shuffled pass has ⌈n/b⌉ batches and uses each record once: the rate says how many passes the steps are.
@@ -133,5 +188,6 @@ class Recipe:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Recipe:
         """The recipe that `to_dict` wrote."""
-        dp = values.get("dp")
-        return cls(**{**values, "dp": None if dp is None else Privacy(**dp)})
+        parts = {"dp": Privacy, "canaries": Dirac}
+        made = {name: kind(**values[name]) for name, kind in parts.items() if values.get(name) is not None}
+        return cls(**{**values, **made})

@@ -8,7 +8,7 @@ from dosimeter.training.chain import torch_module
 from dosimeter.training.draws import Draws
 from dosimeter.training.neighbour import Neighbour, Transcript
 from dosimeter.training.recipe import Recipe
-from dosimeter.training.steps import Noise, Watch, losses, optimiser, trained_parameters
+from dosimeter.training.steps import Private, divisible, log, losses, move, optimiser, parts, trained_parameters
 
 
 def train(
@@ -27,36 +27,25 @@ def _train(
 ) -> Transcript | None:
     torch = torch_module()
     x, y = data
+    divisible(module, recipe)
     parameters = trained_parameters(module)
     optimise = optimiser(parameters, recipe)
-    noise = None if recipe.dp is None else Noise(parameters, recipe, draws)
-    watch = None if neighbour is None else Watch(neighbour, draws.steps)
+    watch = log(recipe, [draws], neighbour, data, parameters)
+    private = None if recipe.dp is None else Private(parameters, recipe, draws, watch)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(draws.layers)
         module.train()
         for batch in draws.batches():
             rows = torch.from_numpy(batch)
             optimise.zero_grad()
-            if recipe.dp is None:
-                if len(batch):
-                    losses(module(x[rows]), y[rows]).mean().backward()
+            if private is None:
+                for part in parts(rows, recipe.accumulate):
+                    losses(module(x[part]), y[part]).sum().div(len(rows)).backward()
             else:
-                assert noise is not None and draws.divisor is not None
-                clip = recipe.dp.clip
-                if watch is not None:
-                    watch.look(lambda at, clip=clip: clipped_sum(module, x[at], y[at], clip))
-                sums = clipped_sum(module, x[rows], y[rows], clip)
-                added = noise.add(sums)
-                if watch is not None:
-                    watch.write(added)
-                for parameter, total in zip(parameters, sums, strict=True):
-                    parameter.grad = total.div_(draws.divisor)
-            for parameter in parameters:
-                if parameter.grad is None:  # an empty batch, or a part that the loss does not reach
-                    parameter.grad = torch.zeros_like(parameter)
-            optimise.step()
+                private.step(lambda at: clipped_sum(module, x[at], y[at], private.clip), rows)
+            move(optimise, parameters)
         module.eval()
-    return None if watch is None else watch.transcript
+    return None if watch is None else watch.transcripts()[0]
 
 
 def clipped_sum(module: Any, x: Any, y: Any, clip: float) -> list[Any]:

@@ -1,13 +1,16 @@
-"""What the loops share: losses, optimisers, noise and the mean of a batch."""
+"""What the loops share: losses, optimisers, the gradients of DP-SGD and their transcripts."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dosimeter.training.chain import torch_module
+import numpy as np
+
+from dosimeter._validate import BoolArray, FloatArray, InputError
+from dosimeter.training.chain import mixes_records, torch_module
 from dosimeter.training.draws import Draws
 from dosimeter.training.neighbour import Neighbour, Transcript
-from dosimeter.training.recipe import Recipe
+from dosimeter.training.recipe import Dirac, Recipe
 
 
 def losses(logits: Any, labels: Any) -> Any:
@@ -33,47 +36,184 @@ def trained_parameters(module: Any) -> list[Any]:
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
-class Noise:
-    """The Gaussian noise of DP-SGD on the sum of a batch, from a model's own stream."""
+def move(optimise: Any, parameters: list[Any]) -> None:
+    """One step of the optimiser; without a gradient (an empty batch, a part the loss does not reach) it is zero."""
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch_module().zeros_like(parameter)
+    optimise.step()
 
-    def __init__(self, parameters: list[Any], recipe: Recipe, draws: Draws) -> None:
+
+def divisible(module: Any, recipe: Recipe) -> None:
+    """Refuse to work through a batch in parts where the parts are not the whole."""
+    mixing = mixes_records(module)
+    if recipe.accumulate > 1 and mixing is not None:
+        raise InputError(
+            f"accumulate={recipe.accumulate} changes what {mixing} makes of a batch; use GroupNorm, or accumulate=1."
+        )
+
+
+def parts(rows: Any, count: int) -> list[Any]:
+    """Rows in at most this many parts, none of them empty."""
+    length = len(rows)
+    return list(rows.split(-(-length // count))) if length else []
+
+
+class Log:
+    """The transcripts of models while they train."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        draws: list[Draws],
+        neighbour: Neighbour | None,
+        data: tuple[Any, Any],
+        parameters: list[Any],
+    ) -> None:
         assert recipe.dp is not None
-        self.draws, self.scale = draws, recipe.dp.noise_multiplier * recipe.dp.clip
+        self.dp, self.draws, self.most = recipe.dp, draws, 0.0
+        if neighbour is not None:
+            self.rows, self.signs = neighbour.rows_and_signs()
+            first, last = self.rows[0], self.rows[-1]
+            alike = len(self.rows) == 2 and all(bool((part[first] == part[last]).all()) for part in data)
+            self.most = recipe.dp.clip * len(self.rows)  # only rounding goes beyond
+            for drawn in draws:
+                drawn.watch(neighbour, alike)
+        self.canaries = (
+            None if recipe.canaries is None else Canaries(recipe.canaries, recipe.dp.clip, draws, parameters)
+        )
+        shape = len(draws), max(drawn.steps for drawn in draws)
+        self.distances, self.projections, self.deviations = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+
+    def differs(self, step: int) -> BoolArray:
+        """Of each model whether the batch of a step, once drawn, has the record in which D and D' differ."""
+        return np.array([step < drawn.steps and bool(drawn.differs[step]) for drawn in self.draws])
+
+    def note(self, step: int, distances: Any) -> FloatArray:
+        """Keep ‖Δ‖ of each model; the standard deviation of the noise that the step gets."""
+        self.distances[:, step] = np.minimum(distances, self.most)
+        scale = self.dp.clip if self.dp.sensitivity == "global" else self.distances[:, step]
+        self.deviations[:, step] = self.dp.noise_multiplier * scale
+        return self.deviations[:, step]
+
+    def transcripts(self) -> list[Transcript | None]:
+        """One for each model, cut to its steps."""
+        found: list[Transcript | None] = []
+        for model, drawn in enumerate(self.draws):
+            arrays = [
+                array[model, : drawn.steps].copy() for array in (self.distances, self.projections, self.deviations)
+            ]
+            seen = None if self.canaries is None else self.canaries.observed[model]
+            found.append(Transcript(arrays[0], arrays[1], arrays[2], seen))
+        return found
+
+
+class Canaries:
+    """The recipe's canaries in the sums of several models: tensors (models, numbers), one for each parameter."""
+
+    def __init__(self, dirac: Dirac, clip: float, draws: list[Draws], parameters: list[Any]) -> None:
+        ends = np.cumsum([parameter.numel() for parameter in parameters])
+        places = np.array(dirac.coordinates)
+        if places.max() >= ends[-1]:
+            raise InputError(f"canaries name coordinate {places.max()}, but the model trains {ends[-1]} numbers.")
+        holders = np.searchsorted(ends, places, side="right")
+        starts = np.concatenate([[0], ends[:-1]])
+        self.spots = [
+            (holder, torch_module().from_numpy(places[holders == holder] - starts[holder]), holders == holder)
+            for holder in np.unique(holders).tolist()
+        ]
+        self.draws, self.clip, self.taken = draws, clip, 0
+        self.streams = [drawn.canaries() for drawn in draws]
+        self.observed = np.zeros((len(draws), places.size))
+
+    def add(self, tensors: list[Any], divisors: FloatArray) -> None:
+        """Add the gradients of the canaries in the next batches to sums that are divided by so much."""
+        none = np.zeros(self.observed.shape[1], bool)
+        amounts = np.array([next(stream, none) for stream in self.streams]) * (self.clip / divisors)[:, None]
+        for holder, spot, which in self.spots:
+            tensors[holder][:, spot] += torch_module().from_numpy(amounts[:, which]).to(tensors[holder].dtype)
+
+    def read(self, tensors: list[Any]) -> FloatArray:
+        """What stands at the coordinates, as (models, canaries)."""
+        found = np.empty_like(self.observed)
+        for holder, spot, which in self.spots:
+            found[:, which] = tensors[holder][:, spot].numpy()
+        return found
+
+    def observe(self, seen: FloatArray, divisors: FloatArray) -> None:
+        """Count the noisy sums of a step, divided by so much, for the models that still train."""
+        training = np.array([self.taken < drawn.steps for drawn in self.draws])
+        self.observed += np.where(training[:, None], seen * divisors[:, None], 0.0)
+        self.taken += 1
+
+
+def log(
+    recipe: Recipe,
+    draws: list[Draws],
+    neighbour: Neighbour | None,
+    data: tuple[Any, Any],
+    parameters: list[Any],
+) -> Log | None:
+    """Where the transcripts of a training of models with such parameters go; None if nobody watches."""
+    if neighbour is not None or recipe.canaries is not None:
+        return Log(recipe, draws, neighbour, data, parameters)
+    if recipe.dp is not None and recipe.dp.sensitivity == "local":
+        raise InputError("sensitivity='local' scales the noise to two data sets; pass neighbour=Neighbour(…).")
+    return None
+
+
+class Private:
+    """The gradients of DP-SGD of one model, from whatever sums clipped gradients of rows."""
+
+    def __init__(self, parameters: list[Any], recipe: Recipe, draws: Draws, log: Log | None) -> None:
+        assert recipe.dp is not None
+        self.parameters, self.recipe, self.draws, self.log, self.taken = parameters, recipe, draws, log, 0
+        self.clip, self.scale = recipe.dp.clip, recipe.dp.noise_multiplier * recipe.dp.clip
+        self.noisy = recipe.dp.noise_multiplier > 0
         total = sum(parameter.numel() for parameter in parameters)
         self.flat = torch_module().zeros(total, dtype=parameters[0].dtype)
 
-    def add(self, sums: list[Any]) -> list[Any]:
-        """Add the noise of the next step, and return it."""
-        if self.scale:
+    def step(self, clipped_sum: Any, rows: Any) -> None:
+        """Set the gradients of the parameters for a batch; `clipped_sum` of some rows is a part of their sum."""
+        difference = None if self.log is None else self._difference(self.log, clipped_sum)
+        first, *others = parts(rows, self.recipe.accumulate) or [rows]
+        sums = clipped_sum(first)
+        for part in others:
+            for total, more in zip(sums, clipped_sum(part), strict=True):
+                total.add_(more)
+        canaries = None if self.log is None else self.log.canaries
+        if canaries is not None:
+            sums = [total.contiguous() for total in sums]
+            canaries.add([total.view(1, -1) for total in sums], np.ones(1))
+        noise = self._noise(sums)
+        for total, drawn in zip(sums, noise, strict=True):
+            total.add_(drawn)
+        if self.log is not None and difference is not None:
+            inner = sum(float((part * drawn).sum()) for part, drawn in zip(difference, noise, strict=True))
+            self.log.projections[0, self.taken] = inner
+        if canaries is not None:
+            canaries.observe(canaries.read([total.view(1, -1) for total in sums]), np.ones(1))
+        self.taken += 1
+        for parameter, total in zip(self.parameters, sums, strict=True):
+            parameter.grad = total.div_(self.draws.divisor)
+
+    def _difference(self, log: Log, clipped_sum: Any) -> list[Any] | None:
+        """Δ at the present weights, or None where it is 0; its length decides on the noise."""
+        torch, found = torch_module(), None
+        if log.differs(self.taken)[0]:
+            terms = [
+                [part * sign for part in clipped_sum(torch.tensor([row]))]
+                for row, sign in zip(log.rows.tolist(), log.signs.tolist(), strict=True)
+            ]
+            found = [sum(pieces[1:], pieces[0]) for pieces in zip(*terms, strict=True)]
+        square = sum(float(part.square().sum()) for part in found) if found else 0.0
+        self.scale = float(log.note(self.taken, square**0.5)[0])
+        return found
+
+    def _noise(self, sums: list[Any]) -> list[Any]:
+        """The noise of the next step, in the shapes of the sums."""
+        if self.noisy:
             self.draws.noise(self.flat)
             self.flat.mul_(self.scale)
-        at, added = 0, []
-        for total in sums:
-            added.append(self.flat[at : at + total.numel()].view(total.shape))
-            total.add_(added[-1])
-            at += total.numel()
-        return added
-
-
-class Watch:
-    """Writes the transcript of a training, with clipped sums from whatever computes them."""
-
-    def __init__(self, neighbour: Neighbour, steps: int) -> None:
-        self.rows, self.signs = neighbour.rows_and_signs()
-        self.transcript, self.step = Transcript.empty(steps), 0
-
-    def look(self, clipped_sum: Any) -> None:
-        """Note Δ at the present weights."""
-        torch = torch_module()
-        terms = [
-            [part * sign for part in clipped_sum(torch.tensor([row]))]
-            for row, sign in zip(self.rows.tolist(), self.signs.tolist(), strict=True)
-        ]
-        self.difference = [sum(parts[1:], parts[0]) for parts in zip(*terms, strict=True)]
-
-    def write(self, noise: list[Any]) -> None:
-        """Note ‖Δ‖ and ⟨noise, Δ⟩ of the step."""
-        pairs = list(zip(self.difference, noise, strict=True))
-        self.transcript.distances[self.step] = float(sum(part.square().sum() for part, _ in pairs)) ** 0.5
-        self.transcript.projections[self.step] = float(sum((part * drawn).sum() for part, drawn in pairs))
-        self.step += 1
+        pieces = self.flat.split([total.numel() for total in sums])
+        return [piece.view(total.shape) for piece, total in zip(pieces, sums, strict=True)]

@@ -1,0 +1,237 @@
+"""Tell real records from generated ones: a classifier of the content, and a second one on top that also sees outputs.
+
+The content classifier suits the kind of data: gradient boosting for tables, a small convolutional network for images
+(gradient boosting on principal components without torch), hashed n-grams for texts. Its scores of the training records
+are out of fold, so that the second classifier, boosted trees on that score and on the outputs of models, sees scores
+as it will meet them later (Kazmi 2024, stacking of baseline and attack). Baseline and attack differ only in whose
+outputs they see: the budget is the same.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dosimeter._validate import BoolArray, FloatArray, IntArray
+from dosimeter.models import BlackBox, HuggingFace, Outputs
+
+FOLDS = 3
+COMPONENTS = 40
+MOST_CLASSES = 12
+HASHED = 1 << 17
+WORST_TOKENS = 0.2
+
+
+class Content(NamedTuple):
+    """Records in the form a classifier of content takes: (n, d) floats, (n, h, w, c) images or texts; label codes."""
+
+    kind: str
+    records: Any
+    labels: IntArray | None
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def take(self, rows: Any) -> Content:
+        """The records with these row numbers."""
+        index = np.arange(len(self.records))[rows]
+        records = [self.records[i] for i in index] if self.kind == "text" else self.records[index]
+        return Content(self.kind, records, None if self.labels is None else self.labels[index])
+
+
+def joined(parts: Sequence[Content]) -> Content:
+    """Contents of one kind, one after the other."""
+    kind = parts[0].kind
+    if kind == "text":
+        records: Any = [text for part in parts for text in part.records]
+    else:
+        records = np.concatenate([part.records for part in parts])
+    labels = None if parts[0].labels is None else np.concatenate([p.labels for p in parts if p.labels is not None])
+    return Content(kind, records, labels)
+
+
+# --- what a model says about records ----------------------------------------------------------------------
+
+
+def answers(box: BlackBox, X: Any, y: Any) -> FloatArray:
+    """What a model says of each record, the loss in the first column."""
+    if isinstance(box, HuggingFace) and box.task == "causal":
+        found = box.sequences(X)
+        return token_columns(found.log_probabilities)
+    if y is None:
+        return box.losses(X, None).values[:, None]
+    return class_columns(box.outputs(X), y)
+
+
+def token_columns(log_probabilities: Sequence[FloatArray]) -> FloatArray:
+    """Mean loss of a sequence, the mean of its worst tokens, its quartiles, and its length."""
+    rows = np.empty((len(log_probabilities), 6))
+    for row, values in zip(rows, log_probabilities, strict=True):  # sequences of their own length each
+        ordered = np.sort(values)
+        worst = ordered[: max(1, round(WORST_TOKENS * ordered.size))]
+        row[:] = -values.mean(), -worst.mean(), *-np.quantile(ordered, [0.25, 0.5, 0.75]), np.log(values.size)
+    return rows
+
+
+def class_columns(outputs: Outputs, y: Any) -> FloatArray:
+    """The loss of SPEC §1, the entropy, the lead of the first class over the second, and a few log-probabilities."""
+    loss = outputs.losses(y).values
+    values = np.asarray(outputs.values, np.float64)
+    if outputs.kind == "probabilities":
+        both = np.stack([1.0 - values, values], axis=1) if values.ndim == 1 else values
+        logs = np.log(np.maximum(both, 1e-12))
+    else:
+        logs = np.stack([np.zeros_like(values), values], axis=1) if values.ndim == 1 else values
+        logs = logs - logs.max(axis=1, keepdims=True)
+        logs = logs - np.log(np.exp(logs).sum(axis=1, keepdims=True))
+    top = np.partition(logs, logs.shape[1] - 2, axis=1)
+    columns = [loss, -(np.exp(logs) * logs).sum(axis=1), top[:, -1] - top[:, -2]]
+    if 2 < logs.shape[1] <= MOST_CLASSES:
+        columns += list(np.maximum(logs, -40.0).T)
+    return np.stack(columns, axis=1)
+
+
+# --- the two classifiers ----------------------------------------------------------------------------------
+
+
+class Scored(NamedTuple):
+    """Scores of the training records, out of fold, and of the audit records; higher means real."""
+
+    train: FloatArray
+    audit: FloatArray
+
+
+def content_scores(train: Content, member: BoolArray, audit: Content, *, seed: int, folds: int = FOLDS) -> Scored:
+    """Scores of a classifier that sees the records (and labels) alone, fitted on all folds but one in turn.
+
+    The audit records get the mean score of the classifiers of all folds.
+    """
+    fold = _folds(member, folds, seed)
+    seen, asked = _features(train, audit)
+    out = np.empty(member.size)
+    total = np.zeros(len(audit))
+    for k in range(folds):
+        fit, held = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
+        score = _fit(train.kind, seen, member, fit, seed + k)
+        out[held] = score(seen, held)
+        total += score(asked, np.arange(len(audit)))
+    return Scored(out, total / folds)
+
+
+def _features(train: Content, audit: Content) -> tuple[Any, Any]:
+    """The numbers that the classifier of a kind takes; what is learnt for them comes from the training records."""
+    if train.kind == "text":
+        return _hashed(train.records), _hashed(audit.records)
+    if train.kind == "image" and has_torch():
+        return train, audit
+    if train.kind == "image":
+        from sklearn.decomposition import PCA
+
+        flat = [c.records.reshape(len(c), -1).astype(np.float64) for c in (train, audit)]
+        count = min(COMPONENTS, flat[0].shape[1], len(flat[0]))
+        pca = PCA(count, svd_solver="randomized", random_state=0).fit(flat[0])
+        return tuple(  # type: ignore[return-value]
+            _labelled(
+                np.column_stack([pca.transform(f), ((f - pca.inverse_transform(pca.transform(f))) ** 2).sum(1)]), c
+            )
+            for f, c in zip(flat, (train, audit), strict=True)
+        )
+    return _labelled(train.records, train), _labelled(audit.records, audit)
+
+
+def _labelled(matrix: FloatArray, content: Content) -> FloatArray:
+    if content.labels is None:
+        return matrix
+    return np.column_stack([matrix, content.labels])
+
+
+def _hashed(texts: list[str]) -> Any:
+    import scipy.sparse
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    words = HashingVectorizer(n_features=HASHED, ngram_range=(1, 3), norm="l2", alternate_sign=False)
+    letters = HashingVectorizer(n_features=HASHED, analyzer="char_wb", ngram_range=(3, 4), norm="l2")
+    return scipy.sparse.hstack([words.transform(texts), letters.transform(texts)], format="csr")
+
+
+def _fit(kind: str, seen: Any, member: BoolArray, rows: IntArray, seed: int) -> Any:
+    """A function (features, rows) -> scores, fitted on these rows."""
+    if kind == "image" and isinstance(seen, Content):
+        from dosimeter.attacks.networks import image_classifier
+
+        logits = image_classifier(seen.records[rows], member[rows].astype(np.int64), classes=2, seed=seed)
+
+        def convolved(features: Content, at: IntArray) -> FloatArray:
+            found = logits(features.records[at])
+            return np.asarray(found[:, 1] - found[:, 0], np.float64)
+
+        return convolved
+    if kind == "text":
+        from sklearn.linear_model import LogisticRegression
+
+        fitted: Any = LogisticRegression(C=10.0, max_iter=200)
+    else:
+        fitted = boosted(seed, leaves=31, rounds=120)
+    _quiet_fit(fitted, seen[rows], member[rows])
+    return lambda features, at: np.asarray(fitted.decision_function(features[at]), np.float64)
+
+
+def _folds(member: BoolArray, folds: int, seed: int) -> IntArray:
+    """The fold of each record, both kinds spread evenly."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed))
+    fold = np.empty(member.size, np.int64)
+    for kind in (True, False):
+        rows = rng.permutation(np.flatnonzero(member == kind))
+        fold[rows] = np.arange(rows.size) % folds
+    return fold
+
+
+def stacked_scores(train: FloatArray, member: BoolArray, audit: FloatArray, *, seed: int) -> FloatArray:
+    """Scores of the audit records by boosted trees on the columns of the training records."""
+    fitted = boosted(seed, leaves=8, rounds=100)
+    _quiet_fit(fitted, train, member)
+    return np.asarray(fitted.decision_function(audit), np.float64)
+
+
+def stacked_out_of_fold(train: FloatArray, member: BoolArray, *, seed: int, folds: int = FOLDS) -> FloatArray:
+    """The same classifier's scores of the training records, each fitted without the record's fold."""
+    fold = _folds(member, folds, seed)
+    found = np.empty(member.size)
+    for k in range(folds):
+        found[fold == k] = stacked_scores(train[fold != k], member[fold != k], train[fold == k], seed=seed)
+    return found
+
+
+def boosted(seed: int, *, leaves: int, rounds: int) -> Any:
+    """Gradient boosting of the size that both stages use."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    return HistGradientBoostingClassifier(
+        max_iter=rounds,
+        learning_rate=0.06,
+        max_leaf_nodes=leaves,
+        min_samples_leaf=20,
+        l2_regularization=1.0,
+        max_bins=127,
+        early_stopping=False,
+        random_state=seed,
+    )
+
+
+def _quiet_fit(model: Any, x: Any, y: Any) -> None:
+    # One thread: on a busy machine the threads of small fits mostly wait for each other.
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    with warnings.catch_warnings(), threadpool_limits(1):
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(x, y)
+
+
+def has_torch() -> bool:
+    """Whether torch is installed; it is not imported."""
+    return find_spec("torch") is not None

@@ -1,0 +1,135 @@
+"""Scores of texts from the log-probabilities of their tokens, high for a likely member.
+
+Every function takes one sequence of natural-log token probabilities for each text, of any lengths.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dosimeter import _validate as check
+from dosimeter._validate import FloatArray, InputError, IntArray
+
+ROUNDING = 1e-3  # a log-softmax in half precision may pass 0 by this much
+
+
+class Ragged(NamedTuple):
+    """Rows of different lengths, one after another."""
+
+    values: FloatArray
+    starts: IntArray
+    lengths: IntArray
+
+    def sums(self) -> FloatArray:
+        return np.add.reduceat(self.values, self.starts)
+
+
+def mean_log_probability(tokens: Any) -> FloatArray:
+    """Mean log-probability of the tokens: minus the model's loss on the text."""
+    ragged = _log_probabilities("tokens", tokens)
+    return ragged.sums() / ragged.lengths
+
+
+def reference_ratio(tokens: Any, reference: Any) -> FloatArray:
+    """Mean log-probability minus that under a reference model (Carlini et al. 2021); tokenisers may differ."""
+    own, other = _log_probabilities("tokens", tokens), _log_probabilities("reference", reference)
+    if own.starts.size != other.starts.size:
+        raise InputError(
+            f"reference has {other.starts.size} texts but tokens has {own.starts.size}; pass the same texts in both."
+        )
+    return own.sums() / own.lengths - other.sums() / other.lengths
+
+
+def zlib_ratio(tokens: Any, texts: Sequence[str]) -> FloatArray:
+    """Log-probability of the whole text for each byte of its zlib compression (Carlini et al. 2021)."""
+    ragged = _log_probabilities("tokens", tokens)
+    if isinstance(texts, str) or len(texts) != ragged.starts.size:
+        found = "one string" if isinstance(texts, str) else f"{len(texts)} texts"
+        raise InputError(f"texts is {found} for {ragged.starts.size} rows of tokens; pass one string for each row.")
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"texts[{index}] is {check.show(text)}, not a text; pass one string for each row.")
+    sizes = np.array([len(zlib.compress(text.encode("utf-8", "surrogatepass"))) for text in texts])
+    return ragged.sums() / sizes
+
+
+def min_k(tokens: Any, k: float = 0.2) -> FloatArray:
+    """Min-K%: mean log-probability of the share `k` of tokens that the model expected least (Shi et al. 2024)."""
+    return _lowest(_log_probabilities("tokens", tokens), k)
+
+
+def min_k_plus_plus(tokens: Any, means: Any, deviations: Any, k: float = 0.2) -> FloatArray:
+    """Min-K%++: Min-K% of log-probabilities standardised at each position (Zhang et al. 2025).
+
+    `means` and `deviations` are those of the log-probability of the next token under the model's own distribution over
+    the vocabulary, one for each token. A deviation of 0 (a uniform distribution) makes the token's value 0.
+    """
+    own, centre, spread = (
+        _log_probabilities("tokens", tokens),
+        _log_probabilities("means", means),
+        _ragged("deviations", deviations),
+    )
+    for name, other in (("means", centre), ("deviations", spread)):
+        if not np.array_equal(own.lengths, other.lengths):
+            same = own.lengths.size == other.lengths.size
+            index = int(np.argmax(own.lengths != other.lengths)) if same else min(own.lengths.size, other.lengths.size)
+            raise InputError(f"{name}[{index}] and tokens[{index}] differ in length; pass one number for each token.")
+    if spread.values.min() < 0:
+        row, place = _place(spread, int(np.argmax(spread.values < 0)))
+        raise InputError(f"deviations[{row}][{place}] is below 0; pass standard deviations.")
+    usable = spread.values > 0
+    values = np.where(usable, (own.values - centre.values) / np.where(usable, spread.values, 1.0), 0.0)
+    return _lowest(own._replace(values=values), k)
+
+
+def _lowest(ragged: Ragged, k: float) -> FloatArray:
+    """Mean of the lowest share of each row, at least one value."""
+    share = check.within("k", k, 0.0, 1.0, "pass a share of the tokens, e.g. 0.2", include="(]")
+    rows = np.repeat(np.arange(ragged.starts.size), ragged.lengths)
+    order = np.lexsort((ragged.values, rows))
+    taken = np.maximum(1, np.floor(share * ragged.lengths + 1e-9)).astype(np.int64)
+    place = np.arange(ragged.values.size) - ragged.starts[rows]
+    kept = np.where(place < taken[rows], ragged.values[order], 0.0)
+    return np.add.reduceat(kept, ragged.starts) / taken
+
+
+def _log_probabilities(name: str, rows: Any) -> Ragged:
+    ragged = _ragged(name, rows)
+    if ragged.values.max() > ROUNDING:
+        row, place = _place(ragged, int(np.argmax(ragged.values > ROUNDING)))
+        raise InputError(
+            f"{name}[{row}][{place}] is {ragged.values.max():g}, above 0; pass natural logarithms of probabilities."
+        )
+    return ragged
+
+
+def _ragged(name: str, rows: Any) -> Ragged:
+    if isinstance(rows, str) or not hasattr(rows, "__len__") or len(rows) == 0:
+        raise InputError(f"{name} must be a list with one sequence of numbers for each text, got {check.show(rows)}.")
+    arrays = []
+    for index, row in enumerate(rows):
+        arrays.append(np.asarray(row))
+        if arrays[-1].ndim != 1 or arrays[-1].dtype.kind not in "iuf" or not arrays[-1].size:
+            raise InputError(
+                f"{name}[{index}] is {check.show(row)}; pass a flat sequence with at least one number for each text."
+            )
+    lengths = np.array([row.size for row in arrays])
+    starts = np.concatenate(([0], np.cumsum(lengths)[:-1]))
+    ragged = Ragged(np.concatenate(arrays).astype(np.float64), starts, lengths)
+    bad = ~np.isfinite(ragged.values)
+    if bad.any():
+        index, place = _place(ragged, int(np.argmax(bad)))
+        raise InputError(
+            f"{name}[{index}][{place}] is {ragged.values[np.argmax(bad)]}, and {int(bad.sum())} of {bad.size} values "
+            "are not finite; repair or leave out these texts."
+        )
+    return ragged
+
+
+def _place(ragged: Ragged, flat: int) -> tuple[int, int]:
+    row = int(np.searchsorted(ragged.starts, flat, side="right")) - 1
+    return row, flat - int(ragged.starts[row])

@@ -1,0 +1,73 @@
+"""Attacks on one number: the signal itself (Yeom et al. 2018) or its excess over other models (Watson et al. 2022)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dosimeter._validate import BoolArray, FloatArray, IntArray
+from dosimeter.attacks.choosing import require_models
+from dosimeter.attacks.moments import counts
+from dosimeter.attacks.signals import Array, blocks, labels_of, matrix, read_signals
+
+
+def loss(target: Any, *, labels: Any = None) -> FloatArray:
+    """The signal itself as the score: Yeom's attack, one threshold on the loss for all records.
+
+    With `labels`, one threshold for each class at a common quantile level: a record's score is the share of the
+    records of its class and model whose signal is lower, ties counted half, (rank − ½)/size in (0, 1). Classes that are
+    harder as a whole then do not look like non-members; a class of few records has few levels.
+    """
+    signals = matrix("target", target)
+    if labels is None:
+        return signals.astype(np.float64)
+    classes = labels_of(labels, signals.shape[-1])
+    levels = np.stack([_levels(row, classes) for row in np.atleast_2d(signals)])
+    return levels[0] if signals.ndim == 1 else levels
+
+
+def _levels(signals: Array, classes: IntArray) -> FloatArray:
+    order = np.lexsort((signals, classes))
+    values, groups = signals[order], classes[order]
+    fresh = np.concatenate(([True], groups[1:] != groups[:-1]))
+    tied = np.cumsum(fresh | np.concatenate(([True], values[1:] != values[:-1]))) - 1
+    first = np.flatnonzero(fresh)[groups]  # where the class begins; codes are 0, 1, … in order
+    ends = np.cumsum(np.bincount(tied))
+    middle = (ends + np.concatenate(([0], ends[:-1]))) / 2  # half-way through each group of ties
+    levels = np.empty(signals.size)
+    levels[order] = (middle[tied] - first) / np.bincount(classes)[groups]
+    return levels
+
+
+def watson(target: Any, shadows: Any, included: Any) -> FloatArray:
+    """The signal minus its mean over the shadow models that were trained without the record."""
+    signals = read_signals(target, shadows, included)
+    outside = counts(signals.included)[1]
+    require_models("watson", *counts(signals.included))
+    scores = np.empty((len(signals.target), outside.size))
+    for part in blocks(outside.size, max(len(scores), len(signals.shadows))):
+        _, mean = _outside(signals.shadows[:, part], signals.included[:, part], outside[part])
+        np.subtract(signals.target[:, part], mean, out=scores[:, part])
+    return signals.shaped(scores)
+
+
+def watson_rotated(outputs: Array, included: BoolArray) -> FloatArray:
+    """Watson's scores (K, n) with each model as the target once and the other K − 1 as its shadow models."""
+    models, records = outputs.shape
+    outside = counts(included)[1]
+    scores = np.empty((models, records))
+    for part in blocks(records, models):
+        own = ~included[:, part]
+        gaps, _ = _outside(outputs[:, part], included[:, part], outside[part])
+        # x − (n m − x)/(n − 1) = (x − m) n/(n − 1) where the target is one of the n models without the record
+        scores[:, part] = gaps * np.where(own, outside[part] / np.maximum(outside[part] - 1, 1), 1.0)
+    return scores
+
+
+def _outside(signals: Array, included: BoolArray, count: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Distances from the mean of the models without the record, and that mean."""
+    pivot = signals[0].astype(np.float64)
+    x = np.subtract(signals, pivot, dtype=np.float64)
+    mean = np.einsum("kb,kb->b", x, (~included).astype(np.float64)) / np.maximum(count, 1)
+    return x - mean, mean + pivot

@@ -1,0 +1,299 @@
+"""Trainings of an audit as rows of signals: one number for each record, high for a likely member."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dosimeter import _validate as check
+from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
+from dosimeter.engine import Store
+from dosimeter.engine.pool import cores
+from dosimeter.models.outputs import Kind, checked, infer_kind, losses_of
+from dosimeter.training import Recipe, arguments, train_foreign, train_many
+
+FEWEST_JUDGED = 30  # records that an accuracy is worth telling for
+
+Signal = Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.ArrayLike]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One training: the signals of all records, or why there are none; correct answers where outputs are classes."""
+
+    index: int
+    seed: int
+    signals: FloatArray | None
+    failed: str | None
+    cached: bool
+    correct: BoolArray | None
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where trainings run and what is kept of them: the arguments of `dosimeter.engine.run`."""
+
+    engine: str = "local"
+    workers: int | None = None
+    store: Store | None = None
+    memory: int | None = None
+    timeout: float | None = None
+    progress: bool = True
+
+    def __post_init__(self) -> None:
+        if self.workers is not None:
+            remedy = "pass the number of processes, or None for one for each core"
+            object.__setattr__(self, "workers", check.whole("workers", self.workers, 1, remedy))
+        if self.store is not None and not isinstance(self.store, Store):
+            raise InputError(f"store must be a Store, got {check.show(self.store)}; pass Store('folder').")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A training that can be repeated, the records it may use, and how a model's outputs become signals.
+
+    With a `recipe`, `train` makes a torch module and the batched engine trains it; without one, `train(indices, seed)`
+    returns a predictor. `held` are further records, for accuracy alone. `name` and the labels are part of the keys
+    under which trainings of a function are stored, since its code alone does not tell what data it reads.
+    """
+
+    train: Any
+    recipe: Recipe | None
+    x: npt.NDArray[Any]
+    y: npt.NDArray[Any]
+    held: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None
+    signal: Signal | None
+    where: Where
+    name: str | None = None
+    _kind: list[Kind] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @property
+    def records(self) -> int:
+        return len(self.x)
+
+    def run(self, memberships: BoolArray, seeds: list[int]) -> Generator[Row, None, None]:
+        """Train one model for each row of memberships; rows come in order, as soon as they are there."""
+        asked = self.x if self.held is None else np.concatenate([self.x, self.held[0]])
+        where = self.where
+        common: dict[str, Any] = {
+            "engine": where.engine,
+            "store": where.store,
+            "memory": where.memory,
+            "timeout": where.timeout,
+            "progress": where.progress,
+        }
+        found: Iterator[Any]
+        if self.recipe is not None:
+            on = "data" if self.held is None else asked
+            data = (self.x, self.y)
+            found = train_many(
+                self.train, self.recipe, data, memberships, seeds, evaluate_on=on, processes=where.workers, **common
+            )
+        else:
+            count = where.workers if where.workers is not None else cores()
+            found = train_foreign(
+                self.train, memberships, seeds, asked, version=self._version(), processes=count, **common
+            )
+        return self._rows(found)
+
+    def _rows(self, found: Any) -> Generator[Row, None, None]:
+        try:
+            for one in found:
+                yield self._row(one)
+        finally:
+            found.close()  # ends the trainings under way when nobody wants the rest
+
+    def _version(self) -> str:
+        labels = hashlib.sha256(np.ascontiguousarray(self.y).tobytes()).hexdigest()[:16]
+        return f"{self.name or ''} {labels}"
+
+    def _row(self, one: Any) -> Row:
+        if one.failed is not None:
+            return Row(one.index, one.seed, None, one.failed, False, None)
+        try:
+            signals, correct = self._signals(np.asarray(one.outputs))
+        except _UnusableError as error:
+            return Row(one.index, one.seed, None, f"the training from seed {one.seed} {error}", one.cached, None)
+        return Row(one.index, one.seed, signals, None, one.cached, correct)
+
+    def _signals(self, outputs: npt.NDArray[Any]) -> tuple[FloatArray, BoolArray | None]:
+        y = self.y if self.held is None else np.concatenate([self.y, self.held[1]])
+        values = outputs[:, 0] if outputs.ndim == 2 and outputs.shape[1] == 1 else outputs
+        if self.signal is None:
+            classes = int(y.max()) + 1
+            if values.ndim > 2 or (values.shape[1] if values.ndim == 2 else 2) < classes:
+                raise _UnusableError(
+                    f"gave outputs of shape {outputs.shape} for {classes} classes: one may be missing from its members"
+                )
+            if not self._kind:  # the first model decides for all, so that all are read alike
+                self._kind.append("logits" if self.recipe is not None else _inferred(values))
+            losses, _, correct = losses_of(_as(values, self._kind[0]), self._kind[0], y.astype(np.int64))
+            return -losses[: self.records], correct
+        try:
+            signals = np.asarray(self.signal(outputs[: self.records], self.y), np.float64)
+        except Exception as error:  # the function is the caller's
+            raise InputError(
+                f"signal raised {type(error).__name__}: {check.show(str(error), 160)}; repair it."
+            ) from error
+        if signals.shape != (self.records,):
+            raise InputError(
+                f"signal gave shape {signals.shape} for {self.records} records; it must return one number a record."
+            )
+        if not np.isfinite(signals).all():
+            raise _UnusableError("gave signals that are infinite or NaN")
+        classes_of = values.ndim == 2 and y.dtype.kind in "biu" and y.min() >= 0 and y.max() < values.shape[1]
+        return signals, values.argmax(axis=1) == y if classes_of else None
+
+
+class _UnusableError(Exception):
+    """Outputs of one training that give no signals."""
+
+
+def _inferred(values: npt.NDArray[Any]) -> Kind:
+    try:
+        return infer_kind(values)[0]
+    except InputError as error:
+        raise InputError(f"{error} For an audit of trainings pass signal=, a function (outputs, y).") from None
+
+
+def _as(values: npt.NDArray[Any], kind: Kind) -> npt.NDArray[Any]:
+    """Outputs that are what the first model's were; a model that differs has failed."""
+    try:
+        return checked(values, kind, 0)
+    except InputError as error:
+        raise _UnusableError(f"gave outputs that are not {kind} as the first model's were: {error}") from None
+
+
+@dataclass
+class Trainings:
+    """What a list of trainings gave: signals (models, records) of those that worked, and what happened to the rest.
+
+    `kept` are the rows of memberships that worked, `seen` how many came, `accuracy` the means over models.
+    """
+
+    kept: IntArray
+    signals: FloatArray
+    failed: list[dict[str, Any]]
+    seen: int
+    cached: int
+    accuracy: dict[str, float | None]
+
+    def counted(self) -> dict[str, int]:
+        """How many trainings were computed now, found in the store, and failed."""
+        lost = len(self.failed)
+        return {"computed": self.seen - self.cached, "cached": self.cached, "failed": lost}
+
+    def require(self, least: int, what: str) -> None:
+        """Refuse to go on with fewer trainings than an audit needs; the first failure says why."""
+        if self.kept.size < least:
+            why = f": {self.failed[0]['reason']}" if self.failed else ""
+            raise InputError(
+                f"only {self.kept.size} of {self.seen} {what} worked and at least {least} are needed; repair train or "
+                f"pass more. The first that failed{why}"
+            )
+
+
+def collect(
+    rows: Generator[Row, None, None],
+    memberships: BoolArray,
+    *,
+    stage: str,
+    columns: IntArray | None = None,
+    stop: Callable[[Row], bool] | None = None,
+) -> Trainings:
+    """Gather trainings, of which only `columns` are kept; `stop` may end them early, after the row it is shown."""
+    kept, signals, failed, shares = [], [], [], []
+    cached = seen = 0
+    for row in rows:
+        seen += 1
+        cached += row.cached
+        if row.signals is None:
+            failed.append({"stage": stage, "index": row.index, "seed": row.seed, "reason": row.failed})
+        else:
+            kept.append(row.index)
+            signals.append(row.signals if columns is None else row.signals[columns])
+            shares.append(_accuracy(row.correct, memberships[row.index]))
+        if stop is not None and stop(row):
+            rows.close()
+            break
+    width = memberships.shape[1] if columns is None else columns.size
+    table = np.array(signals) if signals else np.empty((0, width))
+    return Trainings(np.array(kept, np.int64), table, failed, seen, cached, _mean(shares))
+
+
+def _accuracy(correct: BoolArray | None, members: BoolArray) -> tuple[float, float] | None:
+    """Shares of right answers on the members, and on the held-out records, or else on those left out if not too few."""
+    if correct is None:
+        return None
+    own = correct[: members.size]
+    other = correct[members.size :] if correct.size > members.size else own[~members]
+    return float(own[members].mean()), float(other.mean()) if other.size >= FEWEST_JUDGED else float("nan")
+
+
+def _mean(shares: list[tuple[float, float] | None]) -> dict[str, float | None]:
+    known = [pair for pair in shares if pair is not None]
+    if not known:
+        return {"members": None, "nonmembers": None}
+    inside, outside = np.array(known).T
+    left = outside[~np.isnan(outside)]
+    return {"members": float(inside.mean()), "nonmembers": float(left.mean()) if left.size else None}
+
+
+def model_name(train: Any) -> str:
+    """What to call a factory or a function."""
+    return str(getattr(train, "name", None) or getattr(train, "__name__", type(train).__name__))
+
+
+def pipeline(
+    train: Any,
+    data: Any,
+    *,
+    recipe: Recipe | None,
+    signal: Signal | None,
+    nonmembers: Any,
+    where: Where,
+    name: str | None,
+) -> Pipeline:
+    """A pipeline from the arguments of an audit, all checked before anything is trained."""
+    if not callable(train):
+        raise InputError(
+            f"train must be a function, got {check.show(train)}; pass a module factory with recipe=, or a function "
+            "(indices, seed) that returns a model."
+        )
+    if recipe is not None and not isinstance(recipe, Recipe):
+        raise InputError(f"recipe must be a Recipe or None, got {check.show(recipe)}; pass e.g. Recipe(epochs=10).")
+    if signal is not None and not callable(signal):
+        raise InputError(
+            f"signal must be a function (outputs, y) or None, got {check.show(signal)}; pass one of these."
+        )
+    if name is not None and not isinstance(name, str):
+        raise InputError(f"name must be a text or None, got {check.show(name)}; pass e.g. 'adult mlp'.")
+    classes = signal is None or recipe is not None
+    x, y = _records("data", data, recipe, classes)
+    held = None if nonmembers is None else _records("nonmembers", nonmembers, recipe, classes)
+    if held is not None and held[0].shape[1:] != x.shape[1:]:
+        raise InputError(
+            f"nonmembers has records of shape {held[0].shape[1:]}, data of {x.shape[1:]}; pass the same kind."
+        )
+    return Pipeline(train, recipe, x, y, held, signal, where, name)
+
+
+def _records(name: str, data: Any, recipe: Recipe | None, classes: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise InputError(f"{name} must be a pair (X, y), got {check.show(data)}; pass records and their labels.")
+    if recipe is not None:
+        return arguments.records(tuple(data))
+    x = np.asarray(data[0])
+    if x.ndim == 0 or x.size == 0 or x.dtype.hasobject:
+        raise InputError(f"{name}: X must be an array of records, got type {x.dtype} and shape {x.shape}; convert it.")
+    if classes:
+        return x, arguments.labels(f"{name}: y", data[1], len(x))
+    y = check.finite_array(f"{name}: y", data[1])
+    if y.size != len(x):
+        raise InputError(f"{name} has {len(x)} records but {y.size} labels; they must pair up.")
+    return x, np.asarray(data[1])

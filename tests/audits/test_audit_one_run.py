@@ -1,0 +1,202 @@
+"""The audit with one training run: canaries by fair coins, their mask kept and checked, guesses, bounds."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+from sklearn.datasets import load_digits
+from sklearn.tree import DecisionTreeClassifier
+
+import dosimeter as dm
+from dosimeter import InputError, OneRun, Validity, fair_coins, mask_hash
+from dosimeter.audits.one_run import audit_one_run, path_of_guesses
+from dosimeter.engine import Store
+from dosimeter.training import Privacy, Recipe
+
+X, Y = load_digits(return_X_y=True)
+X, Y = X[:300], Y[:300]
+HERE = {"engine": "inline", "progress": False}
+RECORDS = 200
+SMALL = (np.zeros((RECORDS, 1)), np.zeros(RECORDS))
+
+
+def as_they_are(outputs, labels):
+    return outputs
+
+
+def laplace(epsilon):
+    """Exactly ε for each record, all with their own noise."""
+
+    def train(indices, seed):
+        outputs = np.random.default_rng(seed).laplace(size=RECORDS)
+        outputs[indices] += epsilon
+        return lambda records: outputs
+
+    return train
+
+
+def tree(indices, seed):
+    return DecisionTreeClassifier(random_state=seed).fit(X[indices], Y[indices])
+
+
+def simulated(epsilon, seed, **options):
+    return audit_one_run(
+        laplace(epsilon), SMALL, signal=as_they_are, seed=seed, **{"count": RECORDS, "delta": 0.0, **HERE, **options}
+    )
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0])
+def test_every_bound_keeps_its_level(epsilon):
+    repetitions = 250
+    wrong = np.zeros(3, int)
+    for seed in range(repetitions):
+        found = simulated(epsilon, seed).estimates
+        assert all(e.validity == Validity.FINITE_SAMPLE for e in found)
+        wrong += [e.low > epsilon for e in found]
+    assert (wrong <= int(binom.ppf(0.999, repetitions, 0.05))).all(), wrong
+
+
+def test_the_bound_by_hand():
+    audit = simulated(4.0, 3, count=150)
+    meta = audit.metadata
+    rows, coins = np.array(meta["points"]), fair_coins(150, meta["seeds"]["coins"])
+    assert meta["mask_hash"] == mask_hash(coins)
+    members = np.ones(RECORDS, bool)
+    members[rows] = coins
+    run = int(np.random.SeedSequence(3).spawn(6)[2].generate_state(1)[0])
+    outputs = laplace(4.0)(np.flatnonzero(members), run)(None)
+    again = dm.one_run(OneRun(outputs[rows], coins), delta=0.0, seed=3)
+    assert audit.headline.low == again.low
+    assert 1.0 < again.low < 4.0
+    assert (meta["members"], meta["nonmembers"]) == (coins.sum(), (~coins).sum())
+
+
+def test_one_training_leaks_and_reference_models_help():
+    alone = audit_one_run(tree, (X, Y), count=250, **HERE)
+    assert alone.metadata["trainings"] == {"computed": 1, "cached": 0, "failed": 0}
+    helped = audit_one_run(tree, (X, Y), count=250, shadows=16, **HERE)
+    assert helped.metadata["trainings"]["computed"] == 17
+    assert helped.headline.low > 0.3
+    assert [e.method for e in helped.estimates] == ["one-run", "rank betting", "one-run", "one-run f-DP"]
+    assert helped.metadata["kind"] == "one-run"
+    assert helped.curve["tpr_low"].max() == 0, "records of one run are no independent tries, so there is no band"
+
+
+def test_a_constant_predictor_proves_nothing():
+    audit = audit_one_run(lambda indices, seed: lambda x: np.full((len(x), 10), 0.1), (X, Y), **HERE)
+    assert [e.low for e in audit.estimates] == [0.0] * 4
+
+
+def test_a_saved_mask_is_checked():
+    first = simulated(3.0, 1, count=80)
+    coins = fair_coins(80, first.metadata["seeds"]["coins"])
+    kept = first.metadata["mask_hash"]
+    again = simulated(3.0, 1, count=80, included=coins, expected_hash=kept)
+    assert again.to_json() == first.to_json()
+    other = coins.copy()
+    other[0] ^= True
+    with pytest.raises(InputError, match="another mask"):
+        simulated(3.0, 1, count=80, included=other, expected_hash=kept)
+    with pytest.raises(InputError, match="another mask"):
+        simulated(3.0, 2, count=80, expected_hash=kept)
+    with pytest.raises(InputError, match="81 coins for 80 canaries"):
+        simulated(3.0, 1, count=80, included=np.append(coins, True))
+    own = simulated(3.0, 1, count=80, included=other)
+    assert own.metadata["seeds"]["coins"] is None, "the seed does not draw this mask"
+    half = np.arange(80) % 2 == 0
+    fixed = simulated(3.0, 1, count=80, included=half)
+    assert any("exactly half" in w for w in fixed.headline.warnings)
+
+
+def test_rows_of_the_data_as_canaries():
+    audit = audit_one_run(tree, (X, Y), canaries=np.arange(40, 120), **HERE)
+    assert audit.metadata["points"] == list(range(40, 120))
+    assert audit.metadata["canaries"] == "given rows"
+    random = audit_one_run(tree, (X, Y), **HERE)
+    assert random.metadata["count"] == 150 and random.metadata["canaries"] == "random rows"
+    assert len(set(random.metadata["points"])) == 150
+
+
+def test_an_audit_is_json_of_the_schema_and_comes_back():
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((Path(__file__).parents[2] / "docs" / "audit.schema.json").read_text(encoding="utf-8"))
+    audit = simulated(2.0, 0, delta=1e-5)
+    jsonschema.validate(json.loads(audit.to_json()), schema)
+    assert dm.Audit.from_json(audit.to_json()).to_json() == audit.to_json()
+
+
+def test_nothing_is_trained_twice(tmp_path):
+    store = Store(tmp_path)
+    first = audit_one_run(tree, (X, Y), shadows=16, count=60, store=store, **HERE)
+    again = audit_one_run(tree, (X, Y), shadows=16, count=60, store=store, **HERE)
+    assert again.metadata["trainings"] == {"computed": 0, "cached": 17, "failed": 0}
+    assert again.headline == first.headline
+
+
+@given(st.lists(st.tuples(st.integers(-5, 5), st.booleans()), min_size=1, max_size=60))
+def test_the_path_of_guesses_counts_what_a_loop_counts(pairs):
+    scores, coins = np.array([float(s) for s, _ in pairs]), np.array([c for _, c in pairs])
+    found = path_of_guesses(scores, coins)
+    order = np.argsort(-scores, kind="stable")
+    for r, right in zip(found["guesses"], found["correct"], strict=True):
+        k_in, k_out = r - r // 2, r // 2
+        assert right == coins[order[:k_in]].sum() + (~coins[order[len(order) - k_out :]]).sum()
+    assert found["guesses"][-1] == len(pairs)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"count": 0}, "count must be at least 1"),
+        ({"count": 301}, "300 records"),
+        ({"count": 3}, "dosimeter plan"),
+        ({"canaries": [1, 1]}, "names a row twice"),
+        ({"canaries": [400]}, "rows are 0 to 299"),
+        ({"canaries": [1, 2, 3], "count": 2}, "leave count out"),
+        ({"canaries": "mislabelled"}, "cannot see"),
+        ({"attack": "lira"}, "needs reference models"),
+        ({"shadows": 2}, "0 or at least 4"),
+        ({"delta": -1}, "delta must be in"),
+        ({"seed": 0.5}, "seed must be a whole number"),
+        ({"included": [1, 0, 2], "count": 3}, "only 0 and 1"),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_is_trained(options, says):
+    def train(indices, seed):
+        raise AssertionError("trained")
+
+    with pytest.raises(InputError, match=says):
+        audit_one_run(train, (X, Y), **{**HERE, **options})
+
+
+def test_a_training_that_fails_ends_the_audit_with_its_reason():
+    def train(indices, seed):
+        raise RuntimeError("no luck today")
+
+    with pytest.raises(InputError, match=r"only 0 of 1 runs worked.*no luck today"):
+        audit_one_run(train, (X, Y), **HERE)
+
+
+def test_too_few_reference_models_for_a_canary_are_named():
+    with pytest.raises(InputError, match="in all or none of the 4 reference models"):
+        audit_one_run(tree, (X, Y), count=250, shadows=4, **HERE)
+
+
+@pytest.mark.parametrize("canaries", ["mislabelled", "out-of-distribution", "clip-bkd"])
+def test_a_private_network_with_crafted_canaries(canaries):
+    torch = pytest.importorskip("torch")
+
+    def network():
+        return torch.nn.Linear(64, 10)
+
+    recipe = Recipe(epochs=5, batch_size=30, sampling="poisson", learning_rate=0.5, dp=Privacy(0.8))
+    pixels = (X / 16).astype(np.float32)
+    audit = audit_one_run(network, (pixels, Y), recipe=recipe, canaries=canaries, count=60, progress=False)
+    assert audit.metadata["count"] == 60
+    assert min(audit.metadata["points"]) == len(Y)
+    assert min(g.epsilon for g in audit.upper if g.is_bound) >= audit.headline.low
+    assert not audit.region["contradiction"]
