@@ -21,6 +21,7 @@ from dosimeter.cli.one_run import one_run
 from dosimeter.cli.panoramia import panoramia
 from dosimeter.cli.plan import plan
 from dosimeter.cli.report import report
+from dosimeter.cli.run import run
 from dosimeter.cli.selftest import selftest
 from dosimeter.cli.store import store
 
@@ -30,7 +31,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (demo, audit, estimate, one_run, panoramia, account, choose, claim, report, gate, plan, selftest):
+for command in (demo, audit, estimate, one_run, panoramia, account, choose, claim, run, report, gate, plan, selftest):
     app.command(name=command.__name__.replace("_", "-"))(command)
 app.add_typer(store, name="store")
 

@@ -122,10 +122,10 @@ def audit(
     if json:
         print_json(result.to_dict())
         return
-    _show(result)
+    show_audit(result)
 
 
-def _show(result: Audit) -> None:
+def show_audit(result: Audit) -> None:
     """The headline, what was not checked, every estimate with its claim, the ROC, and what it means."""
     headline, *others = result.estimates
     err.print(str(result.guard), markup=False)

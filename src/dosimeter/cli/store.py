@@ -32,9 +32,9 @@ def ls(folder: Folder, json: JsonFlag = False) -> None:
     if json:
         print_json([vars(entry) for entry in entries])
         return
-    rows = [(e.key[:12], e.created, _size(e.bytes), ", ".join(e.arrays), _brief(e.info)) for e in entries]
+    rows = [(e.key[:12], e.created, size(e.bytes), ", ".join(e.arrays), _brief(e.info)) for e in entries]
     total = sum(entry.bytes for entry in entries)
-    table(f"{len(entries)} entries, {_size(total)}", ["key", "created (UTC)", "size", "arrays", "info"], rows)
+    table(f"{len(entries)} entries, {size(total)}", ["key", "created (UTC)", "size", "arrays", "info"], rows)
 
 
 @store.command()
@@ -91,7 +91,7 @@ def gc(
         print_json(vars(removed))
     else:
         out.print(
-            f"Removed {len(removed.keys)} entries and {removed.leftovers} leftovers, {_size(removed.bytes)} in all."
+            f"Removed {len(removed.keys)} entries and {removed.leftovers} leftovers, {size(removed.bytes)} in all."
         )
 
 
@@ -158,13 +158,14 @@ def _seconds(text: str) -> float:
     raise InputError(f"--older-than must be a number with d, h, min or s, got {text!r}; pass e.g. 30d.")
 
 
-def _size(count: int) -> str:
-    size = float(count)
+def size(count: int) -> str:
+    """Bytes for people."""
+    left = float(count)
     for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"
+        if left < 1000:
+            return f"{left:.0f} {unit}" if unit == "B" else f"{left:.1f} {unit}"
+        left /= 1000
+    return f"{left:.1f} GB"
 
 
 def _brief(info: dict[str, object]) -> str:

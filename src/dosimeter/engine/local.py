@@ -24,9 +24,8 @@ from dosimeter._validate import InputError
 from dosimeter.engine.scratch import Scratch, read_shared, write_shared
 from dosimeter.engine.store import full_or
 from dosimeter.engine.tasks import Function, Task, function_name
-from dosimeter.engine.work import WORKER, Outcome, call, environment, forget_peak, one_line
+from dosimeter.engine.work import LOG_TAIL, WORKER, Outcome, call, environment, forget_peak, one_line
 
-_LOG_TAIL = 20_000  # characters of a worker's output that are kept
 _PARKED_FOR = 60.0  # seconds that a worker waits for the next run before it leaves
 
 
@@ -58,7 +57,7 @@ class _Worker:
 
     def said(self) -> str:
         try:
-            return self.output.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
+            return self.output.read_text(encoding="utf-8", errors="replace")[-LOG_TAIL:]
         except OSError:
             return ""
 
@@ -335,5 +334,5 @@ def _with_output(outcome: Outcome, output: str) -> Outcome:
     sys.stderr.flush()
     if os.fstat(1).st_size == 0:
         return outcome
-    said = Path(output).read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
+    said = Path(output).read_text(encoding="utf-8", errors="replace")[-LOG_TAIL:]
     return Outcome(outcome.arrays, outcome.info, outcome.error, f"{said}\n{outcome.log}".lstrip("\n"), outcome.peak)

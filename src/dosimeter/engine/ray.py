@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import io
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ import numpy.typing as npt
 from dosimeter._optional import require
 from dosimeter._validate import InputError
 from dosimeter.engine.tasks import Function, Task
-from dosimeter.engine.work import Outcome, call, environment, one_line
+from dosimeter.engine.work import LOG_TAIL, WORKER, Outcome, call, environment, one_line
 
 # Ray prints notices of lost workers on standard output, which belongs to results; the driver reports them itself.
 _SILENCED = "RAY_DEDUP_LOGS_SKIP_REGEX"
@@ -48,7 +51,8 @@ class Ray:
         self._started = self._connect(address)
         try:
             self._shared = self._ray.put(dict(shared)) if shared else {}
-            self._call = self._ray.remote(num_cpus=1, max_retries=0)(_remote)
+            settings = {"env_vars": WORKER}
+            self._call = self._ray.remote(num_cpus=1, max_retries=0, runtime_env=settings)(_remote)
             self._limit = self._ceiling()
         except BaseException:
             self.close()
@@ -140,12 +144,23 @@ class Ray:
 
 
 def _remote(function: Function, task: Task, shared: Mapping[str, npt.NDArray[Any]], timeout: float | None) -> Outcome:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), _ends_after(timeout):
+        outcome = call(function, task, shared)
+    log = f"{said.getvalue()[-LOG_TAIL:]}\n{outcome.log}".strip("\n")
+    return replace(outcome, log=log)
+
+
+@contextmanager
+def _ends_after(timeout: float | None) -> Iterator[None]:
+    """End this process when the block takes longer."""
     if timeout is None:
-        return call(function, task, shared)
+        yield
+        return
     # The clock runs outside Python's lock, so that it also ends a task that hangs in compiled code.
     with Path(os.devnull).open("w") as nowhere:
         faulthandler.dump_traceback_later(timeout, exit=True, file=nowhere)
         try:
-            return call(function, task, shared)
+            yield
         finally:
             faulthandler.cancel_dump_traceback_later()

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from dosimeter._validate import show
 from dosimeter.engine.tasks import Arrays, Function, Task, plain
 
+LOG_TAIL = 20_000  # characters of a task's output that are kept
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 ONE_THREAD = dict.fromkeys(_THREADS, "1")
 # Memory that a task frees is kept for the next: mapping it anew costs more than the arithmetic of a small model.

@@ -1,0 +1,176 @@
+"""`dosimeter run`: an audit that trains, from a TOML file or a ready-made pipeline; resumable."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dosimeter.cli._shared import JsonFlag, err, out, print_json, table
+
+if TYPE_CHECKING:
+    from dosimeter.audits.config import Config
+    from dosimeter.audits.launch import Outlook
+    from dosimeter.engine import Store
+
+
+def run(
+    source: Annotated[
+        str | None,
+        typer.Argument(metavar="FILE|NAME", help="A TOML file, or the name of a ready-made pipeline (see --list)."),
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the ready-made pipelines.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Time one training, print how many there are, how long they take, and disk."),
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume/--fresh", help="Go on from what the store holds, or train everything again.")
+    ] = True,
+    engine: Annotated[
+        str | None, typer.Option("--engine", help="inline, local, ray or ray://host:port instead of the file's.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option("--workers", help="Processes; one for each core by default.")] = None,
+    memory: Annotated[str | None, typer.Option("--memory", help="Limit for all workers together, e.g. 4GB.")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Seed of every random choice instead of the file's.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Another setting, e.g. budget.shadows=8; may be repeated.", show_default=False),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--out", help="Write the page here (default: FILE or NAME with .html).")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Train as a TOML file says, attack, and bound ε; go on where an earlier run was stopped.
+
+    Example: the digits in less than a minute, then with DP-SGD, then what Adult would take
+
+        dosimeter run digits-mlp
+
+        dosimeter run digits-mlp-dp --set recipe.dp.epsilon=2
+
+        dosimeter run adult-mlp --dry-run
+
+    A file has the sections [data], [model], [recipe], [attack], [estimate], [budget], [engine], [store] and [report];
+    `dosimeter run --list` names the ready-made ones.
+    """
+    from dosimeter._validate import InputError
+    from dosimeter.audits import config as settings
+
+    if listed:
+        _list(json)
+        return
+    if source is None:
+        raise InputError("a TOML file or the name of a ready-made pipeline is missing; see `dosimeter run --list`.")
+    given = {"engine.name": engine, "engine.workers": workers, "budget.memory": memory, "seed": seed}
+    quoted = [f"{name}={_toml(value)}" for name, value in given.items() if value is not None]
+    config = settings.read(source, [*(changes or ()), *quoted])
+    path = Path(source)
+    base = path.parent if path.is_file() else Path()
+    page = html or (base / config.report.html if config.report.html else None)
+    if page is not None:
+        _needs_charts("--out" if html else "report.html")
+    store = _store(base / config.store.folder, resume)
+    try:
+        _run(config, store, base, page, path.stem, dry_run=dry_run, json=json)
+    except KeyboardInterrupt:
+        again = shlex.join(["dosimeter", *(word for word in sys.argv[1:] if word != "--fresh")])
+        err.print(
+            f"stopped; what is finished is kept in {store.folder}. To go on: {again}", markup=False, soft_wrap=True
+        )
+        raise typer.Exit(130) from None
+
+
+def _run(config: Config, store: Store, base: Path, page: Path | None, stem: str, *, dry_run: bool, json: bool) -> None:
+    from dosimeter.audits.launch import launch, outlook
+    from dosimeter.audits.subjects import subject
+    from dosimeter.cli.audit import show_audit
+
+    err.print(f"reading {config.data.name or config.data.file}", markup=False)
+    prepared = subject(config, base=base)
+    if prepared.recipe is None:  # keys of foreign trainings do not know what these read, so each has its own folder
+        store = type(store)(store.folder / prepared.identity)
+    if dry_run:
+        expected = outlook(config, prepared)
+        if json:
+            print_json({**expected.to_dict(), "store": str(store.folder)})
+        else:
+            _plan(expected, store)
+        return
+    audit = launch(config, prepared, store=store, base=base)
+    if json:
+        print_json(audit.to_dict())
+    else:
+        show_audit(audit)
+    if config.report.json_file is not None:
+        (base / config.report.json_file).write_text(audit.to_json() + "\n", encoding="utf-8")
+        err.print(f"written: {base / config.report.json_file}", markup=False, soft_wrap=True)
+    if page is None and not json and _charts():
+        page = base / f"{stem}.html"
+    if page is not None:
+        audit.to_html(page)
+        err.print(f"written: {page}", markup=False, soft_wrap=True)
+
+
+def _plan(expected: Outlook, store: Store) -> None:
+    from dosimeter.cli.store import size
+    from dosimeter.engine.progress import duration
+
+    parts = " + ".join(f"{stage.trainings} {stage.name}" for stage in expected.stages)
+    sizes = ", ".join(f"{stage.members} for {stage.name}" for stage in expected.stages)
+    rows: list[tuple[str, Any]] = [
+        ("audit", expected.audit),
+        ("records", f"{expected.records}; in a training: {sizes}"),
+        ("trainings", f"{expected.trainings} ({parts})"),
+        ("how", f"{expected.how}; {expected.group} at a time in a process"),
+        ("one training", f"{expected.seconds_each:.2g} s of processor time, measured now"),
+        ("expected time", f"about {duration(expected.seconds)} with {expected.workers} processes on free cores"),
+        ("disk", f"{size(expected.bytes)} ({size(expected.bytes_each)} for each training) in {store.folder}"),
+    ]
+    if expected.noise_multiplier is not None:
+        rows.insert(4, ("noise multiplier", f"{expected.noise_multiplier:.4g}"))
+    table(f"Plan: {expected.name}", ["what", "how much"], rows)
+
+
+def _list(json: bool) -> None:
+    from dosimeter.audits import config as settings
+
+    found = [(name, settings.read(name)) for name in settings.bundled()]
+    if json:
+        print_json([{"name": name, "audit": c.audit, "data": c.data.name, "about": c.about} for name, c in found])
+        return
+    table("Ready-made pipelines", ["name", "data", "about"], [(name, c.data.name, c.about) for name, c in found])
+    out.print("`dosimeter run NAME --dry-run` says what one takes before it starts.", markup=False)
+
+
+def _store(folder: Path, resume: bool) -> Store:
+    from dosimeter.audits.launch import FreshStore
+    from dosimeter.engine import Store
+
+    return Store(folder) if resume else FreshStore(folder)
+
+
+def _toml(value: str | int) -> str:
+    return str(value) if isinstance(value, int) else f'"{value}"'
+
+
+def _charts() -> bool:
+    from importlib.util import find_spec
+
+    if all(find_spec(name) for name in ("altair", "vl_convert")):
+        return True
+    err.print("note: no page is written; it needs the extra report: pip install 'dosimeter[report]'", markup=False)
+    return False
+
+
+def _needs_charts(option: str) -> None:
+    from dosimeter import _optional
+
+    for module in ("altair", "vl_convert"):
+        _optional.require(module, extra="report", caller=option)

@@ -1,0 +1,452 @@
+"""`dosimeter run`: configurations and their errors, trainings of other libraries and of torch, resuming, stopping."""
+
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dosimeter import cli
+from dosimeter._validate import InputError
+from dosimeter.accounting import account
+from dosimeter.audits import config as settings
+from dosimeter.audits.audit import Audit
+from dosimeter.audits.launch import KINDS, FreshStore, launch, outlook
+from dosimeter.audits.subjects import subject, training_sizes
+from dosimeter.engine import Store
+
+torch_only = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+
+WINE = """
+name = "wine, logistic"
+[data]
+name = "wine"
+[model]
+sklearn = "sklearn.linear_model.LogisticRegression"
+options = { C = 100.0, max_iter = 2000 }
+[budget]
+shadows = 8
+runs = 24
+[engine]
+name = "inline"
+[report]
+json = "audit.json"
+"""
+DIGITS = """
+[data]
+name = "digits"
+records = 200
+[model]
+network = "mlp"
+hidden = [16]
+[recipe]
+epochs = 3
+[budget]
+shadows = 8
+runs = 24
+[engine]
+name = "inline"
+"""
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    """Run `dosimeter run` in an empty folder: (exit code, standard output, standard error)."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setenv("COLUMNS", "120")
+        monkeypatch.setattr(sys, "argv", ["dosimeter", "run", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        streams = capsys.readouterr()
+        return stopped.value.code, streams.out, streams.err
+
+    return call
+
+
+def written(folder, text, name="audit.toml"):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def changed(text, *changes):
+    """A configuration with settings changed, as --set does it."""
+    import tomllib
+
+    values = tomllib.loads(text)
+    for change in changes:
+        settings._override(values, change)
+    return settings.parse(values)
+
+
+class TestConfiguration:
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            ("recipe.epoch=3", "recipe.epoch is not a setting, did you mean recipe.epochs?"),
+            ("budget.shadow=3", "did you mean budget.shadows?"),
+            ("bugdet.runs=3", "bugdet is not a setting, did you mean budget?"),
+            ("recipe.delta=0.1", "did you mean estimate.delta?"),
+            ("recipe.dp.noise=1", "recipe.dp.noise is not a setting"),
+            ("data.records=2", "data.records must be greater than or equal to 4, got 2"),
+            ("data.records='many'", "data.records must be integer, got 'many'"),
+            ("audit='trainings'", "audit must be one of 'training', 'one-run', 'gradients', 'members-only' or 'model'"),
+            ("model.sklearn='a.B'", "model needs exactly one of network, factory, command, sklearn"),
+            ("recipe.dp.epsilon=-1", "recipe.dp.epsilon must be greater than 0"),
+            ("recipe.dp.clip=1.0", "recipe.dp needs exactly one of noise_multiplier and epsilon"),
+            ("budget.memory='lots'", "budget.memory must be a size like 4GB"),
+            ("budget.memory=true", "budget.memory must be a size like 4GB"),
+            ("budget.repetitions=3", "budget.repetitions has no meaning for audit = 'training', it is for gradients"),
+            ("estimate.confidence=1.0", "estimate.confidence must be less than 1"),
+            ("data.file='a.npz'", "data needs exactly one of name and file"),
+            ("seed=-1", "seed must be greater than or equal to 0"),
+        ],
+    )
+    def test_the_error_names_the_field(self, change, words):
+        with pytest.raises(InputError) as refused:
+            changed(DIGITS, change)
+        assert words in str(refused.value)
+        assert "\n" not in str(refused.value)
+
+    @pytest.mark.parametrize(
+        ("text", "size"), [("4GB", 4 * 10**9), ("500 mb", 5 * 10**8), (17, 17), ("2.5kB", 2500), ("12", 12)]
+    )
+    def test_sizes(self, text, size):
+        assert settings.size_in_bytes(text) == size
+
+    @pytest.mark.parametrize("change", ["budget.shadows", "=3", "budget.=3", "seed.a=3"])
+    def test_a_change_that_is_none(self, change):
+        with pytest.raises(InputError, match="--set"):
+            changed("seed = 1\n" + DIGITS, change)
+
+    def test_changes_are_typed_as_in_the_file(self):
+        config = changed(DIGITS, "recipe.dp={epsilon=2.0}", "attack.game=crossed", "model.hidden=[8, 4]")
+        assert config.recipe.dp.epsilon == 2.0
+        assert (config.attack.game, config.model.hidden) == ("crossed", [8, 4])
+
+    def test_what_a_kind_takes_is_an_argument_of_its_function(self):
+        renamed = {"attack.name": "attack", "budget.canaries": "count"}
+        for name, kind in KINDS.items():
+            if find_spec(kind.module) is None:
+                continue
+            known = inspect.signature(kind.find()).parameters
+            wanted = {renamed.get(field, field.partition(".")[2]) for field in settings.TAKES[name]}
+            assert wanted <= set(known), name
+            assert {"confidence", "seed"} <= set(known), name
+
+    def test_every_ready_made_pipeline_is_one(self):
+        names = settings.bundled()
+        for stem in ("adult-mlp", "mnist-cnn", "cifar10-cnn", "sst2-text", "digits-mlp"):
+            plain, private = settings.read(stem), settings.read(f"{stem}-dp")
+            assert plain.about and private.about
+            assert plain.recipe.dp is None
+            assert private.recipe.dp.epsilon == 8.0
+        assert len(names) >= 10
+
+
+class TestCommandLine:
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            ((), "a TOML file or the name of a ready-made pipeline is missing"),
+            (("digits-mpl",), "did you mean digits-mlp?"),
+            (("nothing.toml",), "there is no file nothing.toml"),
+            (("digits-mlp", "--set", "recipe.epoch=1"), "did you mean recipe.epochs?"),
+            (("digits-mlp", "--memory", "much"), "budget.memory must be a size"),
+            (("digits-mlp", "--set", "data.name=digit"), "data.name must be one of digits"),
+            (("digits-mlp", "--set", "data.records=100000"), "data.records is 100000, but digits has 1797"),
+        ],
+    )
+    def test_refused_in_one_line(self, run, tmp_path, arguments, words):
+        code, out, err = run(*arguments)
+        assert (code, out) == (2, "")
+        assert words in err.splitlines()[-1]
+        assert err.splitlines()[-1].startswith("error: ")
+        assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize("text", ["audit = ", "[data\n", "\x00"])
+    def test_a_file_that_is_no_toml(self, run, tmp_path, text):
+        code, _, err = run(written(tmp_path, text))
+        assert code == 2
+        assert "is not valid TOML" in err
+
+    def test_a_file_that_is_no_text(self, run, tmp_path):
+        (tmp_path / "audit.toml").write_bytes(b"\xff\xfe\xff")
+        code, _, err = run("audit.toml")
+        assert code == 2
+        assert "not UTF-8" in err
+
+    def test_the_list(self, run):
+        code, out, err = run("--list", "--json")
+        assert (code, err) == (0, "")
+        assert [entry["name"] for entry in json.loads(out)] == list(settings.bundled())
+
+    def test_what_scikit_learn_cannot_take(self, run, tmp_path):
+        path = written(tmp_path, WINE)
+        for change, words in (
+            ("model.options={colour=1}", "model.options do not suit LogisticRegression"),
+            ("model.sklearn='os.path'", "must be the path of a scikit-learn class"),
+            ("model.sklearn='sklearn.linear_model.Nothing'", "cannot be imported"),
+            ("recipe.epochs=3", "recipe.epochs is for torch models"),
+            ("model.hidden=[3]", "hidden is for a network"),
+        ):
+            code, _, err = run(path, "--set", change)
+            assert code == 2
+            assert words in err
+
+    def test_a_page_that_cannot_be_drawn_is_refused_before_any_training(self, run, tmp_path, monkeypatch):
+        monkeypatch.setitem(sys.modules, "altair", None)
+        code, _, err = run(written(tmp_path, WINE), "--out", "audit.html")
+        assert code == 2
+        assert "pip install 'dosimeter[report]'" in err
+        assert not (tmp_path / "dosimeter-store").exists()
+
+
+class TestForeignTrainings:
+    def test_from_the_file_to_the_result_and_again(self, run, tmp_path):
+        folder = tmp_path / "mine"
+        folder.mkdir()
+        path = written(folder, WINE)
+        code, out, err = run(path, "--json")
+        assert code == 0, err
+        first = json.loads(out, parse_constant=pytest.fail)
+        assert first["metadata"]["trainings"] == {"computed": 32, "cached": 0, "failed": 0}
+        assert first["metadata"]["name"] == "wine, logistic"
+        assert Audit.from_json((folder / "audit.json").read_text(encoding="utf-8")).to_dict() == first
+        assert (folder / "dosimeter-store").is_dir()
+        again = json.loads(run(path, "--json")[1])
+        assert again["metadata"]["trainings"] == {"computed": 0, "cached": 32, "failed": 0}
+        assert again["estimates"] == first["estimates"]
+        fresh = json.loads(run(path, "--json", "--fresh")[1])
+        assert fresh["metadata"]["trainings"] == {"computed": 32, "cached": 0, "failed": 0}
+        assert fresh["estimates"] == first["estimates"]
+        other = json.loads(run(path, "--json", "--set", "model.options.C=0.001")[1])
+        assert other["metadata"]["trainings"]["cached"] == 0
+        assert other["metadata"]["utility"] != first["metadata"]["utility"]
+
+    def test_seed_and_engine_from_the_command_line(self, run, tmp_path):
+        path = written(tmp_path, WINE)
+        one = json.loads(run(path, "--json", "--seed", 3, "--set", "budget.runs=16")[1])
+        assert (one["metadata"]["seed"], one["metadata"]["runs"]) == (3, 16)
+        assert run(path, "--engine", "nowhere")[0] == 2
+
+    def test_the_plan_trains_one_and_stores_nothing(self, run, tmp_path):
+        path = written(tmp_path, WINE)
+        code, out, _ = run(path, "--dry-run", "--json")
+        assert code == 0
+        plan = json.loads(out)
+        assert plan["trainings"] == 32
+        assert plan["stages"] == [
+            {"name": "shadows", "trainings": 8, "members": 89},
+            {"name": "runs", "trainings": 24, "members": 178},
+        ]
+        assert plan["seconds"] == pytest.approx(plan["seconds_each"] * (8 * 89 / 178 + 24))
+        assert plan["bytes"] >= 32 * 178 * 3 * 4
+        assert not (tmp_path / "dosimeter-store").exists()
+        code, out, _ = run(path, "--dry-run", "--set", "attack.game=crossed")
+        assert code == 0
+        assert "8 (8 shadows)" in out
+
+    def test_one_model_of_scikit_learn(self, run, tmp_path):
+        text = WINE.replace('name = "wine, logistic"', 'audit = "model"').replace("shadows = 8\nruns = 24", "")
+        code, out, err = run(written(tmp_path, text), "--json")
+        assert code == 0, err
+        found = json.loads(out)
+        assert found["metadata"]["members"] == found["metadata"]["nonmembers"] == 89
+        assert found["guard"]["checked"]
+
+    def test_a_script_of_ones_own(self, run, tmp_path):
+        script = tmp_path / "train.py"
+        script.write_text(
+            "import sys\nimport numpy as np\n"
+            "data, rows, seed, out = sys.argv[1:]\n"
+            "with np.load(data) as f: X, y = f['X'], f['y']\n"
+            "rows = np.load(rows)\n"
+            "centres = np.stack([X[rows][y[rows] == label].mean(axis=0) for label in range(3)])\n"
+            "near = np.exp(-((X[:, None] - centres) ** 2).sum(axis=2))\n"
+            "np.savez(out, outputs=near / near.sum(axis=1, keepdims=True))\n"
+        )
+        command = json.dumps([sys.executable, "train.py", "{data}", "{indices}", "{seed}", "{out}"])
+        text = f'[data]\nname = "wine"\nrecords = 60\ntest_share = 0.5\n[model]\ncommand = {command}\n'
+        path = written(tmp_path, text + "[budget]\nshadows = 8\nruns = 8\n[engine]\nname = 'inline'\n")
+        code, out, err = run(path, "--json", "--set", "attack.points=[3]", "--set", "estimate.confidence=0.8")
+        assert code == 0, err
+        found = json.loads(out)
+        assert found["metadata"]["trainings"]["computed"] == 16
+        assert found["metadata"]["points"] == [3]
+        assert found["metadata"]["utility"]["runs"]["nonmembers"] is not None
+        script.write_text(script.read_text() + "# another script\n")
+        changes = ("--set", "attack.points=[3]", "--set", "estimate.confidence=0.8")
+        assert json.loads(run(path, "--json", *changes)[1])["metadata"]["trainings"]["cached"] == 0
+        code, _, err = run(path, "--set", 'model.command=["python", "train.py"]')
+        assert code == 2
+        assert "lacks {indices}, {seed}, {out}" in err
+
+    def test_own_records_and_own_signal(self, run, tmp_path):
+        rng = np.random.default_rng(0)
+        y = rng.permutation(np.repeat(["no", "yes"], 60))
+        np.savez(tmp_path / "own.npz", X=rng.normal(size=(120, 3)) + (y == "yes")[:, None], y=y)
+        (tmp_path / "own_signal.py").write_text("def confidence(outputs, y):\n    return outputs[range(len(y)), y]\n")
+        text = WINE.replace('name = "wine"', 'file = "own.npz"')
+        path = written(tmp_path, text + '[attack]\nsignal = "own_signal:confidence"\n')
+        code, out, err = run(path, "--json")
+        assert code == 0, err
+        assert json.loads(out)["metadata"]["records"] == 120
+        for change, words in (
+            ("attack.signal=own_signal", "attack.signal must be 'package.module:function'"),
+            ("attack.signal=own_signal:nothing", "cannot be imported"),
+        ):
+            assert words in run(path, "--set", change)[2]
+
+    def test_ctrl_c_says_how_to_go_on(self, tmp_path):
+        (tmp_path / "slow.py").write_text(
+            "import time\nfrom sklearn.naive_bayes import GaussianNB\n"
+            "class Slow(GaussianNB):\n    def fit(self, X, y):\n"
+            "        time.sleep(0.5)\n        return super().fit(X, y)\n"
+        )
+        text = WINE.replace("sklearn.linear_model.LogisticRegression", "slow.Slow").replace(
+            "options = { C = 100.0, max_iter = 2000 }", ""
+        )
+        written(tmp_path, text)
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dosimeter", "run", "audit.toml"],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        deadline = time.monotonic() + 60
+        while not list((tmp_path / "dosimeter-store").rglob("*.npz")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 130, err
+        assert out == ""
+        assert "To go on: dosimeter run audit.toml" in err.splitlines()[-1]
+        assert "Traceback" not in err
+
+
+class TestLaunch:
+    def test_a_fresh_store_sees_only_what_is_written_now(self, tmp_path):
+        key, other = "0" * 64, "1" * 64
+        Store(tmp_path).put(key, {"a": np.arange(3)})
+        fresh = FreshStore(tmp_path)
+        assert key not in fresh
+        fresh.put(other, {"a": np.arange(4)})
+        assert other in fresh
+        fresh.put(key, {"a": np.arange(5)})
+        assert key in fresh
+        assert Store(tmp_path).get(key)[0]["a"].size == 5
+
+    @pytest.mark.parametrize(
+        ("changes", "sizes"),
+        [
+            ((), (199, 200)),
+            (("attack.challenges=3",), (197, 200)),
+            (("attack.points=[1, 2]",), (198, 200)),
+            (("attack.canaries=mislabelled",), (200, 200)),
+            (("attack.game=crossed",), (57, 143)),
+        ],
+    )
+    def test_sizes_of_the_trainings_that_the_guarantee_counts_for(self, changes, sizes):
+        assert training_sizes(changed(DIGITS, *changes), 200) == sizes
+
+
+@torch_only
+class TestTorch:
+    def test_digits(self, run, tmp_path):
+        code, out, err = run(written(tmp_path, DIGITS), "--json")
+        assert code == 0, err
+        found = json.loads(out)
+        assert found["metadata"]["model"].startswith("mlp(")
+        assert found["metadata"]["trainings"]["computed"] == 32
+        assert json.loads(run("audit.toml", "--json")[1])["metadata"]["trainings"]["cached"] == 32
+
+    @pytest.mark.parametrize("sampling", ["poisson", "shuffled"])
+    def test_the_noise_keeps_the_epsilon_asked_for(self, sampling):
+        config = changed(DIGITS, f"recipe.sampling={sampling}", "recipe.dp={epsilon=3.0, clip=0.5}")
+        ready = subject(config, base=Path())
+        assert ready.recipe.dp.clip == 0.5
+        for members in training_sizes(config, 200):
+            best = min(g.epsilon for g in account(ready.mechanism(members), delta=1e-5) if g.is_bound)
+            assert best <= 3.0 + 1e-6
+            assert best > 2.7
+
+    def test_the_upper_bound_of_the_audit_is_the_one_asked_for(self, tmp_path):
+        config = changed(DIGITS, "recipe.sampling=poisson", "recipe.dp={epsilon=3.0}", "recipe.batch_size=50")
+        audit = launch(config, subject(config, base=tmp_path), store=Store(tmp_path), progress=False)
+        best = min(g.epsilon for g in audit.upper if g.is_bound)
+        assert 2.99 < best <= 3.0 + 1e-6
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            (("model.network=mpl",), "model.network must be one of mlp"),
+            (("model.hidden=[]", "model.heads=2"), "model.heads has no meaning for network = 'mlp'"),
+            (("recipe.learning_rate=-1",), "recipe.learning_rate must be in"),
+            (("recipe.optimiser=adamw",), "recipe.optimiser must be one of sgd, adam"),
+            (("recipe.dp.noise_multiplier=-1",), "recipe.dp.noise_multiplier must be in"),
+            (("model.activation=gelu",), "model.activation must be one of"),
+            (("data.name=wikitext2",), "data.name"),
+        ],
+    )
+    def test_what_cannot_be_built_is_named(self, changes, words, tmp_path, monkeypatch):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        monkeypatch.delenv("DOSIMETER_DATA", raising=False)
+        with pytest.raises(InputError) as refused:
+            subject(changed(DIGITS, *changes), base=tmp_path)
+        assert words in str(refused.value)
+
+    def test_a_factory_beside_the_file(self, run, tmp_path):
+        (tmp_path / "own_net.py").write_text(
+            "def net():\n    from torch import nn\n    return nn.Sequential(nn.Linear(64, 10))\n"
+        )
+        text = DIGITS.replace('network = "mlp"\nhidden = [16]', 'factory = "own_net:net"')
+        code, out, err = run(written(tmp_path, text), "--json")
+        assert code == 0, err
+        assert json.loads(out)["metadata"]["model"] == "own_net:net"
+        assert "cannot be imported" in run("audit.toml", "--set", "model.factory=own_net:no")[2]
+
+    @pytest.mark.parametrize("kind", ["one-run", "gradients", "model"])
+    def test_the_other_kinds(self, kind, tmp_path):
+        if find_spec(KINDS[kind].module) is None:
+            pytest.skip("not there yet")
+        budget = {"one-run": "budget={canaries=60}", "gradients": "budget={repetitions=12}", "model": "budget={}"}
+        changes = [f"audit={kind}", budget[kind]]
+        if kind == "gradients":
+            changes += [
+                "recipe.batch_size=all",
+                "recipe.dp={epsilon=2.0}",
+                "data.records=60",
+                "attack.neighbours=bounded",
+            ]
+        config = changed(DIGITS, *changes)
+        ready = subject(config, base=tmp_path)
+        plan = outlook(config, ready)
+        assert plan.trainings == (12 if kind == "gradients" else 1)
+        audit = launch(config, ready, store=Store(tmp_path / "store"), progress=False)
+        assert audit.headline.confidence == 0.95
+        assert audit.metadata.get("kind", "model") == kind
+
+    def test_the_time_of_the_plan_is_of_the_right_size(self, tmp_path):
+        config = changed(DIGITS, "recipe.epochs=60", "budget.runs=40")
+        ready = subject(config, base=tmp_path)
+        expected = min(outlook(config, ready).seconds for _ in range(2))
+        start = time.process_time()
+        launch(config, ready, store=Store(tmp_path), progress=False)
+        spent = time.process_time() - start
+        assert expected / 6 < spent < expected * 6 + 3
+        size = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
+        assert outlook(config, ready).bytes == pytest.approx(size, rel=0.3)
