@@ -1,6 +1,6 @@
 """Many models, fast: the training engine against the loops that people write, on the same work, in one run.
 
-python bench/training.py [--quick] [--only W1 W4] [--rounds 3]; needs torch and Opacus (dosimeter[torch]).
+python bench/training.py [--quick] [--only W1 W4] [--rounds 3]; needs torch, Opacus and Ray (dosimeter[torch,ray]).
 Ways take turns, so that they see the same machine; the ratios of wall times are the figures to read.
 """
 
@@ -291,12 +291,36 @@ def growth(quick):
     return found
 
 
+def on_ray(quick):
+    """Wall time of the same groups, of five seconds and more each, on one Ray node and in two local processes."""
+    import ray
+
+    from dosimeter.training import Recipe, train_many
+
+    recipe = Recipe(epochs=4 if quick else 12, momentum=0.9, learning_rate=0.05)
+    work = Work("ray", "", purchase_net, recipe, (600,), 100, 10_000, 64, 3.0, {}, {})
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+    taken = {"local": [], "ray": []}
+    for turn in range(3):
+        for engine, times in taken.items():
+            models = 64 if turn else 32  # the first turn starts the workers and imports torch in them
+            given = (work.factory, work.recipe, work.data, work.members[:models], list(range(models)))
+            start = time.perf_counter()
+            results = list(train_many(*given, evaluate_on=work.test, group=16, processes=2, engine=engine))
+            assert all(one.failed is None for one in results)
+            times += [time.perf_counter() - start] * (turn > 0)
+    ray.shutdown()
+    best = {engine: min(times) for engine, times in taken.items()}
+    each = best["local"] * 2 / 4  # four groups on two processes
+    return {"seconds": best, "seconds a task": each, "slower": best["ray"] / best["local"] - 1}
+
+
 def peak(pid):
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return round(int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024)
 
 
-def table(rows, grown):
+def table(rows, grown, far):
     lines = [
         "| work | models | ratio | target | accuracy (dosimeter / peer) | others took (dosimeter / peer) | how |",
         "|---|---|---|---|---|---|---|",
@@ -316,19 +340,24 @@ def table(rows, grown):
         lines += ["", "| models | ms a model | peak MB of a worker |", "|---|---|---|"]
         for one in grown:
             lines.append(f"| {one['models']} | {1000 * one['seconds a model']:.1f} | {one['peak MB of a worker']} |")
+    if far:
+        slower, each = far["slower"], far["seconds a task"]
+        met = "" if slower <= 0.15 else " (missed)"
+        lines += ["", f"One Ray node with 2 workers: {slower:+.0%} wall time against 2 local processes for tasks of "]
+        lines[-1] += f"{each:.0f} s (target ≤ 15 %{met})."
     return "\n".join(lines)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer models and epochs")
-    parser.add_argument("--only", nargs="*", help="rows: W1 W2 W3 W4 W5 growth")
+    parser.add_argument("--only", nargs="*", help="rows: W1 W2 W3 W4 W5 growth ray")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--few", type=int, default=4, help="models of the slow ways in each round")
     options = parser.parse_args()
     if os.environ.get("GLIBC_TUNABLES") != MALLOC:  # for every way alike; it counts from the start of a process
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "GLIBC_TUNABLES": MALLOC})
-    wanted = options.only or ["W1", "W2", "W3", "W4", "W5", "growth"]
+    wanted = options.only or ["W1", "W2", "W3", "W4", "W5", "growth", "ray"]
     warnings.filterwarnings("ignore", message="Full backward hook is firing")  # Opacus, once a step
     rows = []
     for work in works(options.quick):
@@ -336,11 +365,12 @@ def main():
             rows.append(measure(work, options.rounds, options.few))
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     grown = growth(options.quick) if "growth" in wanted else []
-    text = table(rows, grown)
+    far = on_ray(options.quick) if "ray" in wanted else None
+    text = table(rows, grown, far)
     print(text)
     if not options.quick and not options.only:
         (HERE / "training.md").write_text(f"# Training many models\n\nMade by `bench/training.py`.\n\n{text}\n")
-        (HERE / "training.json").write_text(json.dumps({"rows": rows, "growth": grown}, indent=1) + "\n")
+        (HERE / "training.json").write_text(json.dumps({"rows": rows, "growth": grown, "ray": far}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The Ray engine: the same bits, lost workers and nodes made good, nothing on standard output."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -148,6 +149,40 @@ def test_it_starts_a_cluster_and_stops_it_again(tmp_path):
     )
     assert done.stdout == "[True, True, False, True, True]\nFalse\n", done.stderr
     assert "5 of 5 tasks (100%), 1 failed" in done.stderr
+
+
+STOPPED = """
+import sys
+import engine_jobs as jobs
+from dosimeter.engine import Store, Task, run
+
+if __name__ == "__main__":
+    tasks = [Task("t", {"notes": sys.argv[2], "sleep": 0.3}, seed) for seed in range(60)]
+    list(run(jobs.draw, tasks, engine="ray", workers=2, store=Store(sys.argv[1])))
+"""
+
+
+def test_ctrl_c_keeps_what_is_done_and_leaves_no_cluster(tmp_path):
+    script, notes, store = tmp_path / "script.py", tmp_path / "notes", Store(tmp_path / "store")
+    script.write_text(STOPPED)
+    environment = {**os.environ, "PYTHONPATH": str(Path(jobs.__file__).parent), "RAY_ADDRESS": "local"}
+    process = subprocess.Popen(
+        [sys.executable, script, store.folder, notes],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    end = time.monotonic() + 90
+    while len(store.ls()) < 4:
+        assert time.monotonic() < end and process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    kept = len(store.ls())
+    assert process.returncode not in (0, None) and 4 <= kept < 60
+    assert f"stopped; {kept} of 60 tasks are kept in {store.folder}: run the same again to go on" in err
+    assert store.verify() == []
 
 
 @pytest.mark.slow
