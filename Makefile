@@ -6,7 +6,7 @@ PAPER ?= all
 TORCH ?=
 RAY ?=
 
-.PHONY: demo test lint bench reproduce coverage-table tables picture clean
+.PHONY: demo test lint bench docs reproduce coverage-table tables picture clean
 
 # The stamps depend on pyproject.toml, so a changed dependency installs again.
 $(VENV)/.core: pyproject.toml
@@ -35,6 +35,10 @@ lint: $(VENV)/.test
 
 bench:
 	$(PYTHON) bench/run.py
+
+docs: $(VENV)/.core
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	$(BIN)/mkdocs build --strict
 
 reproduce: $(VENV)/.core
 	$(BIN)/python scripts/reproduce.py --paper $(PAPER)
