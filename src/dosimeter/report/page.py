@@ -73,9 +73,11 @@ def to_html(audit: Audit, *, title: str | None = None) -> str:
 
 def _subtitle(audit: Audit) -> str:
     meta = audit.metadata
+    by_coins = meta.get("kind") in ("training", "one-run", "gradients")
+    words = ("coins fell on in", "on out") if by_coins else ("members", "non-members")
     found = [
         f"{meta[key]:,} {word}".replace(",", " ")
-        for key, word in (("members", "members"), ("nonmembers", "non-members"))
+        for key, word in zip(("members", "nonmembers"), words, strict=True)
         if isinstance(meta.get(key), int)
     ]
     found += [value(meta[key]) for key in ("created", "date") if meta.get(key)]
