@@ -1,0 +1,41 @@
+"""The generator that fits the form of the members."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dosimeter.generators.images import PcaMixture
+from dosimeter.generators.protocol import Choice, Generator, Members, read_members
+from dosimeter.generators.table import read_table
+from dosimeter.generators.tabular import GaussianCopula
+from dosimeter.generators.text import NGram
+from dosimeter.generators.tree import TreeModel
+
+NOMINAL_SHARE = 1 / 3  # bench/generators.py: where the tree is harder to tell from real records than the copula
+
+
+def choose(members: Any) -> Choice:
+    """The default generator for these members, their kind, and why it was taken."""
+    found = read_members(members)
+    if found.kind == "tabular":
+        return Choice(*_tabular(found))
+    if found.kind == "image":
+        reason = "members is an array of images: a mixture of Gaussians in their principal components needs no torch"
+        return Choice(PcaMixture(), "image", reason)
+    reason = "members is a list of texts: an n-gram model with back-off needs no torch"
+    return Choice(NGram(), "text", reason)
+
+
+def _tabular(found: Members) -> tuple[Generator, str, str]:
+    """A tree where many columns have three or more unordered values, which a copula must put in an order."""
+    columns = read_table(found.X, found.y).columns
+    nominal = sum(column.levels is not None and len(column.levels) > 2 for column in columns)
+    seen = f"members is a table and {nominal} of its {len(columns)} variables have three or more unordered values"
+    tree = TreeModel()
+    if found.size >= tree.minimum and nominal >= NOMINAL_SHARE * len(columns):
+        return tree, "tabular", f"{seen}: a tree of columns keeps every two-way table along its edges"
+    return (
+        GaussianCopula(),
+        "tabular",
+        f"{seen}: a Gaussian copula keeps every column's distribution and is the fastest",
+    )

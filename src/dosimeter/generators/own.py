@@ -1,0 +1,185 @@
+"""A user's own generator: a function that samples, or a file of records that were generated before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dosimeter import _validate as check
+from dosimeter._validate import InputError, IntArray, show
+from dosimeter.generators.checks import same_shape
+from dosimeter.generators.protocol import Members, check_count, joined, read_members, streams
+from dosimeter.reading import pick, read_columns, read_text
+
+_LABELS = ("label", "y")
+
+
+@dataclass(frozen=True)
+class OwnSampler:
+    """A function `sample(count, seed)` that returns records of the members' form, such as a trained CTGAN."""
+
+    function: Callable[[int, int], Any]
+    name: str = "own sampler"
+    minimum: int = 1
+
+    def fit(self, members: Any, *, seed: int = 0) -> FittedSampler:
+        """Keep the members to compare the samples with; the function is fitted already."""
+        check.seed(seed)
+        if not callable(self.function):
+            raise InputError(f"function must be callable as sample(count, seed), got {show(self.function)}.")
+        return FittedSampler(self.function, _stub(members))
+
+
+@dataclass(frozen=True, eq=False)
+class FittedSampler:
+    """The function, and some members for their form."""
+
+    function: Callable[[int, int], Any]
+    example: Any
+
+    def sample(self, count: int, *, seed: int) -> Any:
+        """The first `count` records that the function gives, checked against the members' form."""
+        size, number = check_count(count), check.seed(seed)
+        try:
+            made = self.function(size, number)
+        except Exception as error:
+            raise InputError(
+                f"the sampler failed when asked for {size} records ({type(error).__name__}: {show(str(error), 120)}); "
+                "make it callable as sample(count, seed)."
+            ) from error
+        same_shape(self.example, made, count=size)
+        found = read_members(made, name="generated")
+        return found_rows(found, np.arange(size))
+
+
+@dataclass(frozen=True)
+class GeneratedFile:
+    """Records generated before: .npy, .npz (arrays X and y, or X), .csv, .parquet, or .txt with a text in each line.
+
+    `label` names the label column of a table; without it the columns called label and y are taken when the members
+    have labels.
+    """
+
+    path: str | os.PathLike[str]
+    label: str | None = None
+    name: str = "file of generated records"
+    minimum: int = 1
+
+    def fit(self, members: Any, *, seed: int = 0) -> FittedFile:
+        """Read the file and compare its records with the members' form."""
+        check.seed(seed)
+        wanted = read_members(members)
+        made = _read(Path(self.path), wanted, self.label)
+        same_shape(members, made)
+        return FittedFile(read_members(made, name="generated"), str(self.path))
+
+
+@dataclass(frozen=True, eq=False)
+class FittedFile:
+    """The records of the file."""
+
+    records: Members
+    path: str
+
+    def sample(self, count: int, *, seed: int) -> Any:
+        """`count` different records of the file, at random; refused when it has fewer."""
+        size = check_count(count)
+        if size > self.records.size:
+            raise InputError(
+                f"{self.path} has {self.records.size} generated records and {size} are needed; generate more."
+            )
+        (rng,) = streams(seed, 1)
+        return found_rows(self.records, rng.permutation(self.records.size)[:size])
+
+
+def found_rows(records: Members, rows: IntArray) -> Any:
+    """Some records of any form, in the order of the rows."""
+    return joined(take(records.X, rows), None if records.y is None else records.y[rows])
+
+
+def take(X: Any, rows: IntArray) -> Any:
+    """Rows of a table, images or texts, in the form they have."""
+    if isinstance(X, Mapping):
+        return {name: [c[i] for i in rows] if isinstance(c, list) else np.asarray(c)[rows] for name, c in X.items()}
+    if hasattr(X, "column_names"):
+        return X.take(rows)
+    if hasattr(X, "iloc"):
+        return X.iloc[rows].reset_index(drop=True)
+    return [X[i] for i in rows] if isinstance(X, list) else np.asarray(X)[rows]
+
+
+def _stub(members: Any) -> Any:
+    """Enough members to know their form, without those that are not needed."""
+    found = read_members(members)
+    return members if found.kind == "tabular" else found_rows(found, np.arange(1))
+
+
+def _read(path: Path, wanted: Members, label: str | None) -> Any:
+    ending, text = path.suffix.lower(), wanted.kind == "text"
+    labelled = wanted.y is not None and not text
+    if ending == ".txt":
+        texts = [line for line in read_text(path).split("\n") if line.strip()]
+        if not texts:
+            raise InputError(f"{path} has no line with a text; write one generated text in each line.")
+        return texts
+    if ending == ".npy":
+        return _texts(_npy(path)) if text else _npy(path)
+    columns = read_columns(path)
+    if ending == ".npz":
+        names = pick(columns, path, ("X", "y"), ("x", "y")) if labelled else pick(columns, path, ("X",), ("x",))
+        found = columns[names[0]]
+        return _texts(found) if text else joined(found, columns[names[1]] if labelled else None)
+    if text:
+        return _texts(columns[pick(columns, path, ("text",))[0]])
+    y = None
+    if labelled:
+        there = [name for name in ((label,) if label is not None else _LABELS) if name in columns]
+        if len(there) != 1:
+            raise InputError(
+                f"{path} must have one label column ({label or ' or '.join(_LABELS)}); name it with label=."
+            )
+        y = columns.pop(there[0])
+    return joined(_like(columns, wanted.X, path), y)
+
+
+def _texts(array: Any) -> Any:
+    """A flat array of words as a list of texts; anything else as it is, to be refused."""
+    return [str(text) for text in array] if array.ndim == 1 and array.dtype.kind not in "biufc" else array
+
+
+def _npy(path: Path) -> Any:
+    if not path.is_file():
+        raise InputError(f"{path} does not exist or is not a file; check the path.")
+    try:
+        return np.load(path, allow_pickle=False, mmap_mode="r")
+    except (ValueError, OSError, EOFError) as error:
+        raise InputError(f"{path} cannot be read as .npy ({show(str(error))}); write it with numpy.save.") from None
+
+
+def _like(columns: dict[str, Any], X: Any, path: Path) -> Any:
+    """Columns of a file in the form of the members, in their order when the names are the same."""
+    names = [
+        str(name) for name in (X if isinstance(X, Mapping) else getattr(X, "column_names", getattr(X, "columns", ())))
+    ]
+    if set(names) == set(columns):
+        columns = {name: columns[name] for name in names}
+    if hasattr(X, "iloc"):
+        pandas: Any = import_module("pandas")
+
+        return pandas.DataFrame(columns)
+    if hasattr(X, "column_names"):
+        import pyarrow
+
+        return pyarrow.table(columns)
+    if isinstance(X, Mapping):
+        return columns
+    words = [name for name, values in columns.items() if values.dtype.kind not in "biuf"]
+    if words:
+        raise InputError(f"{path} has columns that are not numbers, {show(words, 90)}; members is an array of numbers.")
+    return np.stack(list(columns.values()), axis=1).astype(np.asarray(X).dtype)

@@ -1,0 +1,138 @@
+"""Texts from an n-gram model with Kneser–Ney smoothing (Kneser and Ney 1995): fast, and without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dosimeter import _validate as check
+from dosimeter._validate import FloatArray, IntArray
+from dosimeter.generators.protocol import check_count, require_members, streams
+from dosimeter.generators.words import END, START, Vocabulary, read_texts, vocabulary
+
+LARGEST_KEY = 2.0**62
+
+
+@dataclass(frozen=True)
+class NGram:
+    """Each token given the `order` - 1 tokens before it; labels are not used.
+
+    Words beyond the `words` most frequent share one state and are drawn by their own frequency.
+    """
+
+    order: int = 3
+    words: int = 50_000
+    name: str = "n-gram with Kneser–Ney smoothing"
+    minimum: int = 20
+
+    def fit(self, members: object, *, seed: int = 0) -> FittedNGram:
+        """Count; the seed plays no part."""
+        check.seed(seed)
+        found = require_members(members, kind="text", minimum=self.minimum, caller="the n-gram model")
+        order = check.whole("order", self.order, 1, "pass e.g. 3", 4)
+        known = vocabulary(texts := read_texts(found), check.whole("words", self.words, 1, "pass e.g. 50000"))
+        while float(known.size) ** order > LARGEST_KEY:
+            order -= 1
+        rows = known.encode(texts)
+        longest = max(row.size for row in rows)
+        return FittedNGram(known, _levels(rows, known.size, order), longest)
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """The n-grams of one length: contexts in order, the span of each, cumulative discounted counts, last tokens.
+
+    `stay` is the share of the discounted counts in a context; the rest goes to the next shorter context.
+    """
+
+    contexts: IntArray
+    starts: IntArray
+    cumulative: FloatArray
+    last: IntArray
+    stay: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class FittedNGram:
+    """The vocabulary, the levels from the longest context to none, and the most tokens of a text."""
+
+    vocabulary: Vocabulary
+    levels: tuple[Level, ...]
+    longest: int
+
+    def sample(self, count: int, *, seed: int) -> list[str]:
+        """`count` texts, all of them written token by token at the same time."""
+        size = check_count(count)
+        walk, rare = streams(seed, 2)
+        made = np.full((size, self.longest), END, np.int64)
+        context = np.full((size, max(len(self.levels) - 1, 0)), START, np.int64)
+        live = np.arange(size)
+        for step in range(self.longest):
+            new = self._next(context[live], walk, first=step == 0)
+            made[live, step] = new
+            if context.shape[1]:
+                context[live] = np.column_stack([context[live, 1:], new])
+            live = live[new != END]
+            if live.size == 0:
+                break
+        return self.vocabulary.decode(made, rare)
+
+    def _next(self, context: IntArray, rng: np.random.Generator, *, first: bool) -> IntArray:
+        """The next token of each row: from its longest context, or with the smoothing's share from a shorter one."""
+        found = np.full(len(context), -1, np.int64)
+        for skipped, level in enumerate(self.levels):
+            open_rows = np.flatnonzero(found < 0)
+            if open_rows.size == 0:
+                break
+            key = _keys(context[open_rows, skipped:], self.vocabulary.size)
+            place = np.minimum(np.searchsorted(level.contexts, key), level.contexts.size - 1)
+            coin = rng.uniform(size=key.size)
+            last = skipped == len(self.levels) - 1
+            taken = last | ((level.contexts[place] == key) & (coin < level.stay[place]))
+            place = place[taken]
+            low, high = level.cumulative[level.starts[place]], level.cumulative[level.starts[place + 1]]
+            target = low + (high - low) * rng.uniform(size=place.size)
+            cell = np.searchsorted(level.cumulative, target, side="right") - 1
+            found[open_rows[taken]] = level.last[np.clip(cell, level.starts[place], level.starts[place + 1] - 1)]
+        if first:
+            again = np.flatnonzero(found == END)  # a text has a first token
+            if again.size:
+                found[again] = self._next(context[again], rng, first=True)
+        return found
+
+
+def _keys(rows: IntArray, size: int) -> IntArray:
+    """Rows of token numbers as one number each."""
+    key = np.zeros(len(rows), np.int64)
+    for column in rows.T:
+        key = key * size + column
+    return key
+
+
+def _levels(rows: list[IntArray], size: int, order: int) -> tuple[Level, ...]:
+    start = np.full(order - 1, START, np.int64)
+    stream = np.concatenate([part for row in rows for part in (start, row, [END])])
+    ends = np.cumsum([row.size + order for row in rows])
+    place = np.arange(stream.size)
+    begin = np.repeat(np.concatenate([[0], ends[:-1]]), np.diff(ends, prepend=0))
+    whole = place[place - begin >= order - 1]
+    grams, counts = np.unique(_keys(stream[whole[:, None] + np.arange(1 - order, 1)], size), return_counts=True)
+    levels = []
+    for length in range(order, 0, -1):
+        levels.append(_level(grams, counts, size))
+        if length > 1:  # below the top a token counts once for each different token before it
+            grams, counts = np.unique(grams % size ** (length - 1), return_counts=True)
+    return tuple(levels)
+
+
+def _level(grams: IntArray, counts: IntArray, size: int) -> Level:
+    contexts, starts = np.unique(grams // size, return_index=True)
+    starts = np.append(starts, grams.size)
+    once, twice = np.count_nonzero(counts == 1), np.count_nonzero(counts == 2)
+    discount = once / (once + 2 * twice) if once and twice else 0.5
+    kept = counts - discount
+    cumulative = np.concatenate([[0.0], np.cumsum(kept)])
+    totals = np.add.reduceat(counts, starts[:-1])
+    stay = (cumulative[starts[1:]] - cumulative[starts[:-1]]) / totals
+    return Level(contexts, starts, cumulative, grams % size, stay)
