@@ -1,0 +1,200 @@
+"""What the documentation shows is what happens: its blocks are run, their output is compared, its links and lists hold.
+
+Blocks of a page run in their order, in one empty folder. ```python is executed, and the ```text block after it is what
+it prints; lines of ```console that start with $ are commands. A block with a file's name as its title is that file.
+`...` stands for anything; under the title "prints, about" numbers may be off by a half, since a model was trained.
+From `<!-- needs: torch -->` on, a page is for those who have these packages.
+"""
+
+import doctest
+import importlib
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import dosimeter
+from dosimeter import cli
+from dosimeter.datasets.catalogue import CATALOGUE
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$|^<!-- needs: ([\w, ]+) -->$', re.DOTALL | re.MULTILINE)
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
+NEAR = 0.5
+ABOUT = "prints, about"
+
+
+class Block(NamedTuple):
+    """A fenced block, or the packages that the rest of the page needs."""
+
+    kind: str
+    title: str
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    found = BLOCK.finditer(page.read_text(encoding="utf-8"))
+    return [Block("needs", "", m[4]) if m[4] else Block(m[1], m[2] or "", m[3]) for m in found]
+
+
+RUN = [page for page in PAGES if any(b.kind in ("python", "console") for b in blocks(page))]
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(DOCS).with_suffix("").as_posix()
+
+
+def same(expected: str, printed: str, *, about: bool) -> bool:
+    options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    if not about:
+        return doctest.OutputChecker().check_output(expected, printed, options)
+    assert "..." not in expected, "a block with about numbers shows all that is printed"
+    numbers = [[float(n) for n in NUMBER.findall(text)] for text in (expected, printed)]
+    words = [" ".join(NUMBER.sub("#", text).split()) for text in (expected, printed)]
+    return words[0] == words[1] and all(
+        abs(a - b) <= NEAR * max(abs(a), 0.2) for a, b in zip(numbers[0], numbers[1], strict=True)
+    )
+
+
+class Shell:
+    """Runs the commands of a page in this process; knows `dosimeter`, `> file` and `echo $?`."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.capsys, self.monkeypatch = capsys, monkeypatch
+        self.code = 0
+
+    def run(self, command: str) -> str:
+        if command == "echo $?":
+            code, self.code = self.code, 0
+            return f"{code}\n"
+        assert self.code == 0, f"exit code {self.code} before {command!r}"
+        line, _, target = command.partition(" > ")
+        words = shlex.split(line)
+        assert words[0] == "dosimeter", command
+        self.monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        self.code = int(stopped.value.code or 0)
+        printed = self.capsys.readouterr()
+        assert self.code < 2, printed.err
+        if not target:
+            return printed.out
+        Path(target).write_text(printed.out, encoding="utf-8")
+        return ""
+
+    def session(self, text: str, *, about: bool) -> None:
+        for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+            command, _, expected = re.sub(r"\\\n\s*", "", part).partition("\n")
+            printed = self.run(command)
+            if expected.strip():
+                assert same(expected, printed, about=about), f"$ {command}\n{printed}"
+
+
+@pytest.fixture(autouse=True)
+def catalogue() -> Iterator[None]:
+    """A data set that a page adds is taken out again."""
+    before = dict(CATALOGUE)
+    yield
+    CATALOGUE.clear()
+    CATALOGUE.update(before)
+
+
+@pytest.mark.parametrize("page", RUN, ids=name_of)
+def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "100")
+    shell = Shell(capsys, monkeypatch)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    printed = None
+    for block in blocks(page):
+        about = block.title == ABOUT
+        if block.kind == "needs":
+            for package in block.text.split(","):
+                pytest.importorskip(package.strip())
+        elif block.title and not about:
+            (tmp_path / block.title).write_text(block.text, encoding="utf-8")
+        elif block.kind == "python":
+            exec(compile(block.text, page.name, "exec"), names)
+            printed = capsys.readouterr().out
+        elif block.kind == "console":
+            shell.session(block.text, about=about)
+        elif block.kind == "text" and printed is not None:
+            assert same(block.text, printed, about=about), printed
+            printed = None
+    assert shell.code == 0, f"the last command gave exit code {shell.code}"
+
+
+def test_every_user_of_the_design_has_a_tutorial() -> None:
+    names = ["scores", "model", "training", "one-run", "members-only", "gradients", "noise", "claim", "gate"]
+    assert {page.stem for page in (DOCS / "tutorials").glob("*.md")} == set(names)
+    assert {DOCS / "tutorials" / f"{name}.md" for name in names} <= set(RUN)
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{name_of(page)} links to {target}"
+
+
+def test_the_reference_has_every_public_name() -> None:
+    listed = set()
+    for page in (DOCS / "api").glob("*.md"):
+        for path in re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), re.MULTILINE):
+            module, _, name = path.rpartition(".")
+            try:
+                found = getattr(importlib.import_module(module), name)
+            except ImportError as error:
+                pytest.fail(f"{page.name}: {path}: {error}")
+            assert found is not None
+            listed.add(name)
+    public = set(dosimeter.__all__)
+    for part in ("accounting", "attacks", "datasets", "engine", "generators", "models", "report", "training"):
+        public |= set(importlib.import_module(f"dosimeter.{part}").__all__)
+    assert {name for name in public if not name.isupper()} <= listed
+
+
+def test_the_commands_are_all_listed() -> None:
+    known = {command.name for command in cli.app.registered_commands} | {g.name for g in cli.app.registered_groups}
+    page = (DOCS / "commands.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `dosimeter ([a-z-]+)", page, re.MULTILINE)) == known
+
+
+def test_the_site_lists_every_page() -> None:
+    nav = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    assert nav == {page.relative_to(DOCS).as_posix() for page in PAGES}
+
+
+def test_the_site_builds_and_loads_nothing_from_a_network(tmp_path: Path) -> None:
+    for package in ("mkdocs", "material", "mkdocstrings_handlers"):
+        pytest.importorskip(package, reason="the extra 'docs' is not installed")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    built = list(tmp_path.rglob("*.html"))
+    assert len(built) >= len(PAGES)
+    for page in built:
+        loaded = re.findall(
+            r'<(?:link|script|img|iframe)\b[^>]*(?:src|href)="((?:https?:)?//[^"]+)"', page.read_text("utf-8")
+        )
+        assert not loaded, f"{page.name} loads {loaded[0]}"
+    assert "lower_bound" in (tmp_path / "benchmark.html").read_text("utf-8"), "the tables of bench/ are missing"
+    for page in (tmp_path / "api").glob("*.html"):
+        assert "<blockquote" not in page.read_text("utf-8"), f"{page.name}: >>> was read as a quotation"
+
+
+def test_the_comparison_is_able_to_fail() -> None:
+    assert same("ε = 1.0 ...\n", "ε = 1.0 at δ\n", about=False)
+    assert not same("ε = 1.0\n", "ε = 1.1\n", about=False)
+    assert same("ε = 1.0\n", "ε = 1.4\n", about=True)
+    assert not same("ε = 1.0\n", "ε = 1.6\n", about=True)
+    assert not same("ε is 1.0\n", "ε = 1.0\n", about=True)
