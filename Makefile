@@ -2,6 +2,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PAPER ?= all
+# mini (seconds), quick (minutes) or full (a night) for `make reproduce`.
+SIZE ?= full
 # With TORCH=torch==2.13.0 the tests that need PyTorch run too, with RAY=1 those that need Ray; else they are skipped.
 TORCH ?=
 RAY ?=
@@ -41,7 +43,9 @@ docs: $(VENV)/.core
 	$(BIN)/mkdocs build --strict
 
 reproduce: $(VENV)/.core
-	$(BIN)/python scripts/reproduce.py --paper $(PAPER)
+	$(if $(TORCH),$(BIN)/pip install --quiet '$(TORCH)')
+	$(BIN)/pip install --quiet --editable '.[report,torch]'
+	$(BIN)/python scripts/reproduce.py --paper $(PAPER) $(if $(SIZE),--$(SIZE))
 
 coverage-table: $(VENV)/.core
 	$(BIN)/python scripts/coverage_table.py

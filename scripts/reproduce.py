@@ -1,20 +1,39 @@
-"""Run the papers' experiments and set their numbers beside ours: `make reproduce [PAPER=name]`."""
+"""Run the papers' experiments and set their numbers beside ours: `make reproduce [PAPER=name] [SIZE=quick]`.
+
+Each size does more than the one before: mini (seconds, data that come with scikit-learn), quick (minutes for each
+paper), full (all papers in one night). Trained models are kept in `.reproduce/store` and not trained again.
+"""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import inspect
 import json
 import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from dosimeter import InputError
+from dosimeter.engine import Store
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = ROOT / "experiments"
 PAGE = ROOT / "docs" / "reproductions.md"
+KEPT = ROOT / "docs" / "reproductions.json"
+PICTURES = ROOT / "docs" / "img" / "reproductions"
+STORE = ROOT / ".reproduce" / "store"
+SIZES = ("mini", "quick", "full")
 HEAD = """# Reproductions
 
-Made by `make reproduce`: the papers' numbers beside ours. A row holds where ours lies within the
-tolerance of what is expected; the source says where the number comes from and why it differs where it does.
+Made by `make reproduce`: the papers' numbers beside ours. A row holds where ours lies within the tolerance of what is
+expected; the last column says where the expected number comes from and why ours differs where it does. *Size* says how
+much was computed for a row: mini (seconds, data that come with scikit-learn), quick (minutes) or full (a night for all
+papers); a row stays until it is computed at its size or a larger one.
 """
 
 
@@ -23,40 +42,245 @@ def papers() -> list[str]:
     return sorted(path.parent.name for path in EXPERIMENTS.glob("*/run.py"))
 
 
-def run(paper: str) -> list[tuple[str, float, float, bool, str]]:
-    """Rows (name, expected, ours, holds, source) of one paper."""
-    folder = EXPERIMENTS / paper
-    spec = importlib.util.spec_from_file_location(f"experiment_{paper}", folder / "run.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found = module.results()
-    expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
-    missing = set(found) ^ {row["name"] for row in expected}
-    if missing:
-        raise SystemExit(f"{paper}: expected.json and run.py disagree on {', '.join(sorted(missing))}")
-    return [
-        (e["name"], e["value"], found[e["name"]], abs(found[e["name"]] - e["value"]) <= e["tolerance"], e["source"])
-        for e in expected
+def load(paper: str) -> ModuleType:
+    """The experiment's run.py as the package experiments.<paper>: it may import files beside it and `..shared`."""
+    parent = sys.modules.setdefault("experiments", ModuleType("experiments"))
+    parent.__path__ = [str(EXPERIMENTS)]
+    name = f"experiments.{paper}"
+    if name not in sys.modules:
+        file = EXPERIMENTS / paper / "run.py"
+        spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=[str(file.parent)])
+        assert spec is not None and spec.loader is not None
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]
+
+
+def call(function: Callable[..., Any], **given: Any) -> Any:
+    """Call a function with those of the arguments that it takes."""
+    takes = inspect.signature(function).parameters
+    return function(**{name: value for name, value in given.items() if name in takes})
+
+
+def expected(paper: str) -> dict[str, dict[str, Any]]:
+    """The rows of expected.json by name, checked."""
+    rows = json.loads((EXPERIMENTS / paper / "expected.json").read_text(encoding="utf-8"))
+    for row in rows:
+        lacking = {"name", "value", "tolerance", "source"} - set(row)
+        if lacking or not set(row.get("sizes", SIZES)) <= set(SIZES):
+            raise SystemExit(f"{paper}: the row {row.get('name', row)} lacks {lacking or 'a known size'}")
+    found = {row["name"]: row for row in rows}
+    if len(found) < len(rows):
+        raise SystemExit(f"{paper}: expected.json names a row twice")
+    return found
+
+
+def reason(error: BaseException) -> str:
+    """Why a part could not be run, if an extra or a data set is missing; any other error is raised."""
+    if isinstance(error, ImportError):
+        return str(error)
+    if isinstance(error, InputError) and "DOSIMETER_DATA" in str(error):
+        return f"{str(error).split()[0]} was not found; put its files into the folder that DOSIMETER_DATA names"
+    raise error
+
+
+def measure(paper: str, size: str, store: Store | None = None) -> dict[str, dict[str, Any]]:
+    """Rows {value, size} or {reason, size} by name, one for each expected row of this size.
+
+    `results` gives numbers by name. An exception under a name stands for all rows that begin with it: something that
+    they need is not here.
+    """
+    try:
+        found = call(load(paper).results, size=size, store=store)
+    except (ImportError, InputError) as error:
+        found = {"": error}
+    numbers = {name: float(value) for name, value in found.items() if not isinstance(value, BaseException)}
+    missing = {name: reason(value) for name, value in found.items() if isinstance(value, BaseException)}
+    rows: dict[str, dict[str, Any]] = {}
+    for name in (name for name, row in expected(paper).items() if size in row.get("sizes", SIZES)):
+        why = [text for prefix, text in missing.items() if f"{name}.".startswith(f"{prefix}." if prefix else "")]
+        if name in numbers:
+            rows[name] = {"value": numbers.pop(name), "size": size}
+        elif why:
+            rows[name] = {"reason": why[0], "size": size}
+        else:
+            raise SystemExit(f"{paper}: run.py gives no {name} in size {size}, which expected.json has")
+    if numbers:
+        raise SystemExit(f"{paper}: expected.json has no {', '.join(sorted(numbers))} in size {size}")
+    return rows
+
+
+def holds(row: Mapping[str, Any], found: Mapping[str, Any]) -> bool | None:
+    """Whether our number is within the tolerance; None if there is no number."""
+    value = found.get("value")
+    return None if value is None else abs(value - row["value"]) <= row["tolerance"]
+
+
+def merged(old: Mapping[str, Mapping[str, Any]], new: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Old entries with the new ones, but none gives way to one of a smaller size, or a number to a reason."""
+
+    def rank(entry: Mapping[str, Any]) -> int:
+        return -1 if "reason" in entry else SIZES.index(entry["size"])
+
+    kept = {name: dict(entry) for name, entry in old.items()}
+    for name, entry in new.items():
+        if name not in kept or rank(entry) >= rank(kept[name]):
+            kept[name] = dict(entry)
+    return kept
+
+
+def illustrate(paper: str, size: str, store: Store | None, folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """Tables and figures of a paper, of those that it has: texts by title, captions by file name."""
+    module = load(paper)
+    found: dict[str, dict[str, dict[str, Any]]] = {"tables": {}, "figures": {}}
+    for kind, given in (("tables", {}), ("figures", {"folder": folder})):
+        if hasattr(module, kind):
+            try:
+                texts = call(getattr(module, kind), size=size, store=store, **given)
+            except (ImportError, InputError) as error:
+                print(f"{paper}: no {kind}: {reason(error)}", file=sys.stderr)
+                continue
+            found[kind] = {name: {"text": text, "size": size} for name, text in texts.items()}
+    return found
+
+
+def run(paper: str, size: str, store: Store | None, kept: dict[str, Any], pictures: Path) -> None:
+    """Measure a paper and put what came of it into `kept`.
+
+    Tables and figures are those of one size: all are replaced together, unless those there are of a larger size.
+    """
+    before = kept.get(paper, {})
+    start = time.perf_counter()
+    rows = measure(paper, size, store)
+    named = expected(paper)
+    old = {name: row for name, row in before.get("rows", {}).items() if name in named}
+    after = {"rows": merged(old, rows), "tables": before.get("tables", {}), "figures": before.get("figures", {})}
+    there = [SIZES.index(entry["size"]) for kind in ("tables", "figures") for entry in after[kind].values()]
+    if SIZES.index(size) >= max(there, default=0):
+        after |= illustrate(paper, size, store, pictures / paper)
+    after["seconds"] = {**before.get("seconds", {}), size: round(time.perf_counter() - start, 1)}
+    kept[paper] = after
+
+
+def page(kept: Mapping[str, Any]) -> str:
+    """The whole page from what is kept."""
+    return "\n".join([HEAD, *(section(paper, kept[paper]) for paper in papers() if paper in kept)])
+
+
+def section(paper: str, found: Mapping[str, Any]) -> str:
+    """A paper: its title, rows, tables and figures."""
+    readme = EXPERIMENTS / paper / "README.md"
+    title = readme.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ") if readme.exists() else paper
+    spent = "; ".join(f"{size} {found['seconds'][size]:.0f} s" for size in SIZES if size in found["seconds"])
+    lines = [
+        f"\n## {title}\n",
+        f"`make reproduce PAPER={paper}`; last runs: {spent}, with what the store held.\n",
+        "| number | expected | ours | holds | size | source, and why ours differs |",
+        "|---|---|---|---|---|---|",
     ]
+    for name, row in expected(paper).items():
+        entry = found["rows"].get(name, {"reason": "no run yet", "size": row.get("sizes", SIZES)[0]})
+        mark, ours = _judged(row, entry)
+        lines.append(f"| {name} | {_expected(row)} | {ours} | {mark} | {entry['size']} | {_plain(row['source'])} |")
+    for title, entry in found["tables"].items():
+        lines += [f"\n**{_plain(title)}** (size: {entry['size']})\n", entry["text"].strip()]
+    for name, entry in found["figures"].items():
+        image = f"![{name.rsplit('.', 1)[0]}](img/reproductions/{paper}/{name})"
+        lines += [f"\n{image}\n", f"{_plain(entry['text'])} (size: {entry['size']})"]
+    return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def _plain(text: str) -> str:
+    """Text whose asterisks are asterisks (ε*) and whose bars do not end a cell."""
+    return text.replace("*", r"\*").replace("|", r"\|")
+
+
+def _judged(row: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[str, str]:
+    """Whether a row holds, in a word, and our number or why there is none."""
+    good = holds(row, entry)
+    ours = f"not measured: {entry['reason']}" if good is None else f"{entry['value']:.6g}"
+    return {True: "yes", False: "**no**", None: ""}[good], ours
+
+
+def _expected(row: Mapping[str, Any]) -> str:
+    """The expected value, with the paper's own number where that is another one."""
+    return f"{row['value']:g}" + (f" (paper: {row['paper']})" if "paper" in row else "")
+
+
+def finished(paper: str, size: str, kept: Mapping[str, Any]) -> bool:
+    """Whether every row of this size has a number of this size or a larger one."""
+    rows = kept.get(paper, {}).get("rows", {})
+    wanted = [name for name, row in expected(paper).items() if size in row.get("sizes", SIZES)]
+    return all("value" in rows.get(n, {}) and SIZES.index(rows[n]["size"]) >= SIZES.index(size) for n in wanted)
+
+
+def read(file: Path) -> dict[str, Any]:
+    """What earlier runs have kept."""
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def write(kept: Mapping[str, Any], file: Path, document: Path) -> None:
+    """Keep the numbers and write the page, each whole or not at all."""
+    for path, text in ((file, json.dumps(kept, indent=1, ensure_ascii=False) + "\n"), (document, page(kept))):
+        temporary = path.with_name(path.name + ".tmp")
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run, print one line for each row, write the page after each paper; 1 if a row does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--paper", default="all", choices=["all", *papers()])
-    chosen = parser.parse_args().paper
-    page, failed = [HEAD], 0
-    for paper in papers() if chosen == "all" else [chosen]:
-        rows = run(paper)
-        failed += sum(not row[3] for row in rows)
-        page += [f"\n## {paper}\n", "| number | expected | ours | holds | source |", "|---|---|---|---|---|"]
-        page += [f"| {n} | {e:g} | {o:.6g} | {'yes' if h else '**no**'} | {s} |" for n, e, o, h, s in rows]
-        for name, value, ours, holds, _ in rows:
-            print(f"{'ok  ' if holds else 'OFF '} {paper}.{name}: expected {value:g}, ours {ours:.6g}")
-    if chosen == "all":
-        PAGE.write_text("\n".join(page) + "\n", encoding="utf-8")
-    sys.exit(1 if failed else 0)
+    size = parser.add_mutually_exclusive_group()
+    for name in SIZES:
+        size.add_argument(f"--{name}", dest="size", action="store_const", const=name, help=f"run the size {name}")
+    parser.set_defaults(size="full")
+    parser.add_argument("--resume", action="store_true", help="leave out papers whose rows are all there in this size")
+    parser.add_argument("--page", action="store_true", help="compute nothing, only write the page again")
+    given = parser.parse_args(arguments)
+    kept = read(KEPT)
+    if given.page:
+        write(kept, KEPT, PAGE)
+        return 0
+    STORE.mkdir(parents=True, exist_ok=True)
+    (STORE.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+    failed = 0
+    for paper in papers() if given.paper == "all" else [given.paper]:
+        if given.resume and finished(paper, given.size, kept):
+            print(f"{paper}: all rows of size {given.size} are there", file=sys.stderr)
+            continue
+        print(f"{paper}, {given.size}: running", file=sys.stderr, flush=True)
+        try:
+            run(paper, given.size, Store(STORE), kept, PICTURES)
+        except KeyboardInterrupt:
+            print("stopped; the same command goes on with what the store holds", file=sys.stderr)
+            return 130
+        except (Exception, SystemExit):  # the other papers of a night go on
+            traceback.print_exc()
+            failed += 1
+            continue
+        write(kept, KEPT, PAGE)
+        failed += report(paper, kept[paper]["rows"])
+    return 1 if failed else 0
+
+
+def report(paper: str, rows: Mapping[str, Mapping[str, Any]]) -> int:
+    """Print the rows of a paper; how many do not hold."""
+    failed = 0
+    for name, row in expected(paper).items():
+        if name not in rows:
+            continue
+        good = holds(row, rows[name])
+        failed += good is False
+        mark = {True: "ok  ", False: "OFF ", None: "--  "}[good]
+        ours = f"{_judged(row, rows[name])[1]} ({rows[name]['size']})"
+        print(f"{mark} {paper}.{name}: expected {row['value']:g}, ours {ours}", flush=True)
+    return failed
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,15 +1,303 @@
-"""The experiments run, and agree with what is expected of them."""
+"""The experiments run in miniature and agree with what is expected; the script keeps what it should."""
 
-import runpy
+import importlib
+import importlib.util
+import json
+import sys
+import types
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
 
-SCRIPT = runpy.run_path(str(Path(__file__).parent.parent / "scripts" / "reproduce.py"))
+from dosimeter import InputError
+
+ROOT = Path(__file__).parent.parent
+SPEC = importlib.util.spec_from_file_location("reproduce", ROOT / "scripts" / "reproduce.py")
+assert SPEC is not None and SPEC.loader is not None
+reproduce = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(reproduce)
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
-@pytest.mark.parametrize("paper", SCRIPT["papers"]())
-def test_paper(paper: str) -> None:
-    rows = SCRIPT["run"](paper)
+@pytest.fixture
+def paper(tmp_path, monkeypatch):
+    """A made-up paper; the function sets what its run.py gives and expected.json holds."""
+    monkeypatch.setattr(reproduce, "EXPERIMENTS", tmp_path)
+    (tmp_path / "made_up").mkdir()
+    (tmp_path / "made_up" / "run.py").touch()
+
+    def make(rows, **functions):
+        (tmp_path / "made_up" / "expected.json").write_text(json.dumps(rows))
+        module = types.ModuleType("experiments.made_up")
+        vars(module).update(functions)
+        monkeypatch.setitem(sys.modules, "experiments.made_up", module)
+        return "made_up"
+
+    return make
+
+
+def row(name, value=1.0, tolerance=0.1, source="ours", **more):
+    return {"name": name, "value": value, "tolerance": tolerance, "source": source, **more}
+
+
+# --- the papers -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", reproduce.papers())
+def test_mini_agrees(name, monkeypatch):
+    monkeypatch.delenv("DOSIMETER_DATA", raising=False)  # the miniature needs no data but those of scikit-learn
+    expected, rows = reproduce.expected(name), reproduce.measure(name, "mini")
     assert rows
-    assert [row[0] for row in rows if not row[3]] == []
+    assert [n for n, found in rows.items() if reproduce.holds(expected[n], found) is False] == []
+    for found in rows.values():
+        assert "value" in found or (not HAS_TORCH and "torch" in found["reason"])
+
+
+@pytest.mark.parametrize("name", ["epsilon_star", "private"])
+def test_mini_has_tables_and_figures(name, tmp_path):
+    found = reproduce.illustrate(name, "mini", None, tmp_path)
+    assert found["tables"]
+    for entry in found["tables"].values():
+        lines = entry["text"].splitlines()
+        assert len(lines) > 2 and len({line.count("|") for line in lines}) == 1
+    for file in found["figures"]:
+        assert (tmp_path / file).read_text().startswith("<svg")
+    if HAS_TORCH:
+        assert found["figures"]
+
+
+@pytest.mark.parametrize("name", reproduce.papers())
+def test_every_size_has_expectations_with_sources(name):
+    rows = reproduce.expected(name)
+    for size in reproduce.SIZES:
+        assert any(size in r.get("sizes", reproduce.SIZES) for r in rows.values())
+    assert all(r["source"] and r["tolerance"] >= 0 for r in rows.values())
+
+
+def test_parametric_study_by_hand():
+    """Two thousand lines of the transform and a brute grid give what the study says of one sample."""
+    simulation = reproduce.load("epsilon_star").simulation
+    rows = [r for r in simulation.study([2000], 1, seed=4) if r["losses"] == "normal.3" and r["form"] == "parametric"]
+    rng = np.random.default_rng(np.random.SeedSequence(4).spawn(5)[0])
+    inside, outside = rng.normal(0, 1, 2000), rng.normal(3, 1, 2000)
+    low, high = min(inside.min(), outside.min()), max(inside.max(), outside.max())
+    phi = [-np.log(np.expm1(1 + (x - low) / (high - low))) for x in (inside, outside)]
+    members, others = (stats.norm(p.mean(), p.std()) for p in phi)
+    grid = np.linspace(min(p.min() for p in phi) - 3, max(p.max() for p in phi) + 3, 400_001)
+    fpr, fnr, delta = others.sf(grid), members.cdf(grid), 1e-5
+    kept = (np.minimum(fpr, fnr) > delta) & (np.maximum(fpr, fnr) < 1 - delta)
+    fpr, fnr = fpr[kept], fnr[kept]
+    ratios = [(1 - delta - fnr) / fpr, (1 - delta - fpr) / fnr, (fnr - delta) / (1 - fpr), (fpr - delta) / (1 - fnr)]
+    assert rows[0]["epsilon"] == pytest.approx(float(np.log(np.max(ratios))), abs=1e-3)
+
+
+def test_spread_at_the_ends_is_measured_about_the_truth():
+    simulation = reproduce.load("epsilon_star").simulation
+    truth = [{"fpr": 0.1, "repeat": -1, "value": 2.0}, {"fpr": 0.4, "repeat": -1, "value": 1.0}]
+    seen = [{"fpr": 0.1, "repeat": k, "value": v} for k, v in enumerate((5.0, -1.0))]
+    assert simulation.spread(truth + seen, 0.05, 0.2) == 3.0
+
+
+def test_strategies_of_the_landscape_are_those_of_the_paper():
+    landscape = reproduce.load("epsilon_star").landscape
+    config = reproduce.load("epsilon_star").CONFIG
+    quick, full = (landscape.strategies(config[size]["landscape"]) for size in ("quick", "full"))
+    assert len(quick) * config["quick"]["landscape"]["repeats"] == 260
+    assert len(set(full)) == len(full) == 2 * len(quick)
+    assert len({s.name for s in full}) == len(full)
+
+
+@pytest.mark.parametrize(("epsilon", "clip", "epochs"), [(1.0, 1.0, 20), (3.0, 30.0, 1), (100.0, 10.0, 5)])
+def test_strategies_spend_their_epsilon(epsilon, clip, epochs):
+    from dosimeter.accounting import rdp
+
+    landscape = reproduce.load("epsilon_star").landscape
+    how = landscape.recipe(landscape.Strategy(epochs, 64, epsilon, clip), 5000, 0.005)
+    delta = 1 / (5000 * np.log(5000))
+    assert 0.98 * epsilon < rdp(how.mechanism(5000), delta=delta).epsilon <= epsilon
+    assert how.dp.clip == clip and how.length(5000) == epochs * 79
+    assert landscape.recipe(landscape.Strategy(epochs, 64), 5000, 0.005).dp is None
+
+
+def test_members_by_coins_are_balanced_beside_the_target():
+    trained = reproduce.load("private").trained
+    coins = trained.memberships(500, 7, 3)
+    assert coins.shape == (7, 500)
+    assert (coins[1:].sum(axis=0) == 3).all()
+    assert 200 < coins[0].sum() < 300
+
+
+def test_a_bound_above_the_guarantee_is_a_contradiction():
+    from dosimeter import OneRun, one_run
+    from dosimeter.accounting import DpSgd, pld
+
+    trained = reproduce.load("private").trained
+    coins = np.arange(400) % 2 == 0
+    bound = one_run(OneRun(coins.astype(float), coins), delta=1e-5)
+    tight, wide = (pld(DpSgd(z, sample_rate=0.02, steps=50), delta=1e-5) for z in (10.0, 0.2))
+    levels = [trained.Level(1.0, 0.5, 0.078, {"losses": bound}, upper) for upper in (tight, wide)]
+    assert [level.contradictions for level in levels] == [1, 0]
+    assert levels[0].direct == pytest.approx(0.4446, abs=1e-4)
+    assert levels[0].by_advantage == pytest.approx(0.02839, abs=1e-5)
+
+
+# --- the script -------------------------------------------------------------------------------------------
+
+
+def test_functions_get_the_arguments_they_take(paper):
+    name = paper(
+        [row("a"), row("b", sizes=["full"])], results=lambda size: {"a": 1.05, **({"b": 1} if size == "full" else {})}
+    )
+    assert reproduce.measure(name, "mini") == {"a": {"value": 1.05, "size": "mini"}}
+    assert set(reproduce.measure(name, "full")) == {"a", "b"}
+
+
+def test_missing_data_and_extras_are_said_not_raised(paper):
+    data = InputError("adult is not in /somewhere; pass folder= or set DOSIMETER_DATA to it.")
+    name = paper(
+        [row("a"), row("adult.x"), row("adult.y"), row("adultery")],
+        results=lambda: {"a": 1, "adult": data, "adultery": 2},
+    )
+    rows = reproduce.measure(name, "quick")
+    assert rows["adult.x"] == rows["adult.y"] and rows["adult.x"]["reason"].startswith("adult was not found")
+    assert "/somewhere" not in rows["adult.x"]["reason"]
+    assert rows["adultery"]["value"] == 2
+
+    def needs_torch():
+        raise ImportError("install dosimeter[torch]")
+
+    name = paper([row("a")], results=needs_torch)
+    assert reproduce.measure(name, "mini")["a"] == {"reason": "install dosimeter[torch]", "size": "mini"}
+
+
+def test_other_errors_are_raised(paper):
+    def broken():
+        raise InputError("delta must be above 0")
+
+    with pytest.raises(InputError, match="delta"):
+        reproduce.measure(paper([row("a")], results=broken), "mini")
+
+
+@pytest.mark.parametrize("found", [{}, {"a": 1, "b": 2}])
+def test_rows_and_results_must_agree(paper, found):
+    with pytest.raises(SystemExit, match="made_up"):
+        reproduce.measure(paper([row("a")], results=lambda: found), "mini")
+
+
+@pytest.mark.parametrize("rows", [[row("a"), row("a")], [{"name": "a"}], [row("a", sizes=["huge"])]])
+def test_bad_expectations_are_refused(paper, rows):
+    with pytest.raises(SystemExit, match="made_up"):
+        reproduce.expected(paper(rows))
+
+
+@pytest.mark.parametrize(("value", "good"), [(1.1, True), (0.89, False), (float("nan"), False), (float("inf"), False)])
+def test_holds(value, good):
+    assert reproduce.holds(row("a", tolerance=0.1000001), {"value": value}) is good
+
+
+ENTRIES = st.dictionaries(
+    st.sampled_from("abc"),
+    st.one_of(
+        st.builds(lambda s, v: {"size": s, "value": v}, st.sampled_from(reproduce.SIZES), st.integers(0, 9)),
+        st.builds(lambda s: {"size": s, "reason": "no data"}, st.sampled_from(reproduce.SIZES)),
+    ),
+)
+
+
+@given(ENTRIES, ENTRIES)
+def test_nothing_gives_way_to_less(old, new):
+    kept = reproduce.merged(old, new)
+    assert set(kept) == set(old) | set(new)
+    for name, entry in kept.items():
+        sources = [e for e in (old.get(name), new.get(name)) if e is not None]
+        assert entry in sources
+        measured = [reproduce.SIZES.index(e["size"]) for e in sources if "value" in e]
+        if measured:
+            assert reproduce.SIZES.index(entry["size"]) == max(measured) and "value" in entry
+    assert reproduce.merged(kept, {}) == kept
+
+
+def test_a_table_keeps_its_texts():
+    reproduce.load("private")
+    shared = importlib.import_module("experiments.shared")
+    assert shared.markdown(["ε*"], [["a|b"]]) == "| ε\\* |\n| --- |\n| a\\|b |"
+
+
+def test_the_page_keeps_its_texts(paper):
+    name = paper([row("a", source="ln e^ε* | ours")], results=lambda: {"a": 1})
+    kept = {name: {"rows": reproduce.measure(name, "mini"), "tables": {}, "figures": {}, "seconds": {"mini": 1.0}}}
+    assert "| ln e^ε\\* \\| ours |" in reproduce.page(kept)
+
+
+def drawn(folder, size):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "a.svg").write_text(f"<svg>{size}</svg>")
+    return {"a.svg": "A picture."}
+
+
+def test_a_smaller_run_keeps_the_larger_one(paper, tmp_path):
+    values = {"full": 1.0, "mini": 1.05}
+    name = paper(
+        [row("a", paper="1.2"), row("gone.b", sizes=["mini"])],
+        results=lambda size: {"a": values[size], **({"gone.b": 1} if size == "mini" else {})},
+        tables=lambda size: {"Table": f"| {size} |"},
+        figures=lambda folder, size: drawn(folder, size),
+    )
+    kept = {}
+    reproduce.run(name, "full", None, kept, tmp_path / "img")
+    assert not reproduce.finished(name, "mini", kept) and reproduce.finished(name, "full", kept)
+    reproduce.run(name, "mini", None, kept, tmp_path / "img")
+    assert kept[name]["rows"] == {"a": {"value": 1.0, "size": "full"}, "gone.b": {"value": 1.0, "size": "mini"}}
+    assert kept[name]["tables"] == {"Table": {"text": "| full |", "size": "full"}}
+    assert (tmp_path / "img" / name / "a.svg").read_text() == "<svg>full</svg>"
+    assert reproduce.finished(name, "mini", kept)
+    text = reproduce.page(kept)
+    assert "| a | 1 (paper: 1.2) | 1 | yes | full | ours |" in text
+    assert "![a](img/reproductions/made_up/a.svg)" in text and "| full |" in text
+    paper([row("a", value=3)], results=None)
+    assert "| a | 3 | 1 | **no** | full | ours |" in reproduce.page(kept)
+    assert "gone.b" not in reproduce.page(kept)
+
+
+def test_the_command_writes_the_page_and_fails_where_a_row_is_off(paper, tmp_path, monkeypatch, capsys):
+    for name in ("KEPT", "PAGE", "PICTURES", "STORE"):
+        monkeypatch.setattr(reproduce, name, tmp_path / "out" / name.lower())
+    (tmp_path / "out").mkdir()
+    paper([row("a")], results=lambda: {"a": 1})
+    assert reproduce.main(["--paper", "made_up", "--quick"]) == 0
+    assert "ok   made_up.a: expected 1, ours 1 (quick)" in capsys.readouterr().out
+    paper([row("a")], results=lambda: {"a": 2})
+    assert reproduce.main(["--mini", "--resume"]) == 0  # the row of size quick is enough
+    assert reproduce.main([]) == 1
+    assert "**no** | full" in (tmp_path / "out" / "page").read_text()
+    assert (tmp_path / "out" / ".gitignore").read_text() == "*\n"
+    assert json.loads((tmp_path / "out" / "kept").read_text())["made_up"]["rows"]["a"]["size"] == "full"
+    (tmp_path / "out" / "page").unlink()
+    assert reproduce.main(["--page"]) == 0 and (tmp_path / "out" / "page").exists()
+
+
+def test_a_broken_paper_does_not_stop_the_others(paper, tmp_path, monkeypatch, capsys):
+    for name in ("KEPT", "PAGE", "PICTURES", "STORE"):
+        monkeypatch.setattr(reproduce, name, tmp_path / "out" / name.lower())
+    monkeypatch.setattr(reproduce, "papers", lambda: ["absent", "made_up"])
+    paper([row("a")], results=lambda: {"a": 1})
+    assert reproduce.main(["--mini"]) == 1
+    printed = capsys.readouterr()
+    assert "ok   made_up.a" in printed.out and "absent" in printed.err
+
+
+def test_stopped_by_hand(paper, tmp_path, monkeypatch):
+    for name in ("KEPT", "PAGE", "PICTURES", "STORE"):
+        monkeypatch.setattr(reproduce, name, tmp_path / "out" / name.lower())
+
+    def stop():
+        raise KeyboardInterrupt
+
+    paper([row("a")], results=stop)
+    assert reproduce.main(["--mini"]) == 130
+    assert not (tmp_path / "out" / "page").exists()

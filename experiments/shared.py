@@ -1,0 +1,41 @@
+"""What several experiments need: a data set or its stand-in, a Markdown table, a picture on the disk."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from dosimeter import InputError
+from dosimeter._optional import require
+from dosimeter.datasets import Dataset, load
+
+_UNSEEN = re.compile(r' (?:aria-[a-z]+|role|class|pointer-events)="[^"]*"')
+_PLACE = re.compile(r' (?:d|transform)="[^"]*"')
+_LONG = re.compile(r"(\.\d\d)\d+")
+
+
+def first_available(names: list[str]) -> Dataset:
+    """The first of these data sets that is there, without a download; the last one's error if none is."""
+    for name in names[:-1]:
+        try:
+            return load(name, download=False)
+        except InputError:
+            continue
+    return load(names[-1], download=False)
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    """A table of plain texts: asterisks (ε*) and bars in them stay what they are."""
+    lines = [[cell.replace("*", r"\*").replace("|", r"\|") for cell in line] for line in (header, *rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], ["---"] * len(header), *lines[1:]])
+
+
+def write_svg(folder: Path, name: str, spec: dict[str, Any]) -> str:
+    """Draw a Vega-Lite specification into the folder, without what no eye can see; the name of the file."""
+    vl = require("vl_convert", extra="report", caller="figures")
+    folder.mkdir(parents=True, exist_ok=True)
+    drawing = _UNSEEN.sub("", vl.vegalite_to_svg(spec))
+    drawing = _PLACE.sub(lambda place: _LONG.sub(r"\1", place[0]), drawing)
+    (folder / name).write_text(drawing, encoding="utf-8")
+    return name
