@@ -1,6 +1,6 @@
 """Quantifying identifiability (Bernau et al., 2021): Tables 2 and 3 and the quantities of Figures 4 to 9.
 
-`results()` has the closed forms: from belief to ε, noise and advantage. The trainings are a command:
+`results()` has the closed forms (from belief to ε, noise and advantage) and the trainings of a size. As a command:
 
     python experiments/identifiability/run.py                          # all of the paper's settings, 1000 repetitions
     python experiments/identifiability/run.py --only adult --repetitions 200
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+import tomllib
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dosimeter import InputError
 from dosimeter.accounting import noise_for_epsilon
 from dosimeter.identifiability import advantage_from_epsilon, advantage_from_mu, epsilon_from_belief
 
@@ -38,8 +40,64 @@ def noise(belief: float, delta: float, conversion: str = "classic", neighbours: 
     return noise_for_epsilon(epsilon, delta=delta, steps=STEPS, neighbours=neighbours, method=method, orders=ORDERS)
 
 
-def results() -> dict[str, float]:
-    """ε for a belief, the advantage of Theorem 3, the noise in force, and the advantage at local sensitivity."""
+def results(size: str = "mini", store: Any = None) -> dict[str, float | Exception]:
+    """ε for a belief, the advantage of Theorem 3, the noise in force, and what the trainings of this size gave."""
+    found: dict[str, float | Exception] = {**closed_forms()}
+    try:
+        rows = trainings(size, store)
+    except (ImportError, InputError) as error:
+        return {**found, "trained": error}
+    for row in rows:
+        name = f"trained.{row['data']}.{row['neighbours']}.{row['noise']}.{row['belief']:g}"
+        if row["noise"] == "local":
+            found[f"{name}.from_theory"] = row["trajectory"] - row["expected"]
+            found[f"{name}.epsilon_ratio"] = row["epsilon_sensitivities"] / row["epsilon"]
+        else:
+            found[f"{name}.within"] = float(row["trajectory"] <= row["expected"] + 1e-9)
+    return found
+
+
+def tables(size: str, store: Any = None) -> dict[str, str]:
+    """Table 2 beside the theory, and Figures 7 to 9 as numbers."""
+    return {"The DP adversary against DP-SGD": table(trainings(size, store))}
+
+
+def figures(size: str, folder: Path, store: Any = None) -> dict[str, str]:
+    """Figures 4 to 6: beliefs step by step, their distribution, sensitivities; and ε′ against ε."""
+    from dosimeter.report.charts import charts
+
+    from ..shared import write_svg
+
+    row = trainings(size, store)[1]
+    captions = {
+        "beliefs": "Beliefs in the truth, step by step (Figure 4)",
+        "final_beliefs": "Beliefs after the last step (Figure 5)",
+        "sensitivities": "Sensitivities over the steps against the global one (Figure 6)",
+        "epsilons": "ε′ three ways against ε (Figures 7 to 9)",
+    }
+    drawn = charts(row["audit"])
+    where = f"{row['data']}, {row['neighbours']} neighbours, {row['noise']} noise, ρ = {row['belief']:g}"
+    return {write_svg(folder, f"{name}.svg", drawn[name]): f"{text}: {where}." for name, text in captions.items()}
+
+
+def trainings(size: str, store: Any = None) -> list[dict[str, Any]]:
+    """The rows of all gradient audits of a size; made once in a process."""
+    if size not in _made:
+        config = dict(tomllib.loads((HERE / "config.toml").read_text(encoding="utf-8"))[size])
+        beliefs = (0.9, *config.pop("beliefs"))
+        _made[size] = [
+            measure(settings()[_there(name)], repetitions=count, seed=seed, store=store, progress=False, **scenario)
+            for name, count in config.items()
+            for seed, scenario in enumerate(scenarios(beliefs), start=1)
+        ]
+    return _made[size]
+
+
+_made: dict[str, list[dict[str, Any]]] = {}
+
+
+def closed_forms() -> dict[str, float]:
+    """What needs no training."""
     found: dict[str, float] = {}
     for belief in (0.75, 0.9, 0.99):
         epsilon = float(epsilon_from_belief(belief))
@@ -125,6 +183,7 @@ def measure(
     scale: str = "global",
     seed: int = 0,
     workers: int | None = None,
+    store: Any = None,
     progress: bool = True,
 ) -> dict[str, Any]:
     """One cell of Table 2: a row of numbers from one gradient audit, with the audit itself under "audit"."""
@@ -156,6 +215,7 @@ def measure(
         test=test,
         seed=seed,
         workers=workers,
+        store=store,
         progress=progress,
         name=f"{setting.name}, {neighbours}, {scale}, ρ = {belief:g}",
     )
@@ -237,7 +297,7 @@ def main() -> None:
     parser.add_argument("--pages", type=Path, help="folder for the page of each audit")
     parser.add_argument("--write", action="store_true", help="keep the rows in results.json and results.md")
     given = parser.parse_args()
-    names = given.only or (["digits"] if given.quick else ["adult", _purchase(), "mnist"])
+    names = given.only or (["digits"] if given.quick else ["adult", _there("purchase100"), "mnist"])
     repetitions = 60 if given.quick else given.repetitions
     rows = []
     for name in names:
@@ -253,16 +313,16 @@ def main() -> None:
     print(table(rows))
 
 
-def _purchase() -> str:
-    """Purchase-100 if its file is there, else Location-30."""
-    from dosimeter import InputError
+def _there(name: str) -> str:
+    """The data set, or Location-30 where there is no file of Purchase-100."""
     from dosimeter.datasets import load
 
+    if name != "purchase100":
+        return name
     try:
-        load("purchase100", download=False)
+        return load(name, download=False).name
     except InputError:
         return "location30"
-    return "purchase100"
 
 
 def _keep(rows: list[dict[str, Any]]) -> None:
