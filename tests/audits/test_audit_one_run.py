@@ -51,7 +51,7 @@ def simulated(epsilon, seed, **options):
 
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
 def test_every_bound_keeps_its_level(epsilon):
-    repetitions = 250
+    repetitions = 120
     wrong = np.zeros(3, int)
     for seed in range(repetitions):
         found = simulated(epsilon, seed).estimates

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
+from dosimeter.datasets import Dataset
 from dosimeter.engine import Store
 from dosimeter.engine.pool import cores
 from dosimeter.models.outputs import Kind, checked, infer_kind, losses_of
@@ -126,6 +127,10 @@ class Pipeline:
         values = outputs[:, 0] if outputs.ndim == 2 and outputs.shape[1] == 1 else outputs
         if self.signal is None:
             classes = int(y.max()) + 1
+            if values.ndim == 1 and classes > 2:
+                raise _UnusableError(
+                    f"gave one number a record for {classes} classes: return probabilities or logits, or pass signal="
+                )
             if values.ndim > 2 or (values.shape[1] if values.ndim == 2 else 2) < classes:
                 raise _UnusableError(
                     f"gave outputs of shape {outputs.shape} for {classes} classes: one may be missing from its members"
@@ -284,6 +289,8 @@ def pipeline(
 
 
 def _records(name: str, data: Any, recipe: Recipe | None, classes: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    if isinstance(data, Dataset):
+        data = data.pair
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise InputError(f"{name} must be a pair (X, y), got {check.show(data)}; pass records and their labels.")
     if recipe is not None:

@@ -73,9 +73,9 @@ def audit_training(
     """Audit a training that can be repeated: what it proves about the ε of the method, not of one model.
 
     `train` is a factory of torch modules, trained by `recipe` many at a time; or, without a recipe, any function
-    `(indices, seed)` that trains on these rows of the data and returns a model. `data` is (X, y); `nonmembers`, another
-    (X, y), only serves to report accuracy. `signal(outputs, y)` gives a number for each record, high for a likely
-    member; unless given it is the log-odds of the true class.
+    `(indices, seed)` that trains on these rows of the data and returns a model. `data` is (X, y) or what
+    `dosimeter.datasets.load` returns; `nonmembers`, another one, only serves to report accuracy. `signal(outputs, y)`
+    gives a number for each record, high for a likely member; unless given it is the log-odds of the true class.
 
     `shadows` models are trained on random halves. From them come the attack ("auto", "lira", "lira-offline", "rmia",
     "rmia-online", "watson", "loss", or a function (target, shadows, included)), the `challenges` points that it tells
@@ -86,9 +86,9 @@ def audit_training(
     With `claim`, (ε, δ) or a profile, the runs of one point are tested as they come in and training stops as soon as
     the claim is rejected; then only the test's own statements are made, which hold at any time.
 
-    With a `store` everything is kept, and the same call again trains nothing. For a function without recipe, `name`
-    stands in the keys: change it when the function reads other data or calls other code. A training that fails twice
-    or gives NaN is counted under `metadata["failed"]` with its seed, and the rest goes on.
+    With a `store` everything is kept, and the same call again trains nothing. For a function without recipe the keys
+    hold its code and the data that it refers to, and `name`: change that when files that it reads change. A training
+    that fails twice or gives NaN is counted under `metadata["failed"]` with its seed, and the rest goes on.
 
     >>> audit_training(factory, (X, y), recipe=Recipe(epochs=10), store=Store("store")).headline  # doctest: +SKIP
     """
@@ -105,6 +105,8 @@ def audit_training(
         )
     way = Attack.read(attack, setting.references, log_odds=signal is None)
     check_budget(setting.targets * count, delta=setting.delta, confidence=setting.confidence, claim=tested)
+    if setting.game == "challenge":
+        _on_both_sides(setting.coins(count))
     field = candidates(base, canaries, count, setting.seeds["canaries"])
     _room(field, count, setting.game)
     mechanism, notes = intervals.mechanism_of(recipe, *_sizes(field, count, setting))
@@ -234,6 +236,10 @@ class _Setting:
         """Models that are attacked."""
         return self.runs if self.game == "challenge" else self.shadows - self.references
 
+    def coins(self, points: int) -> BoolArray:
+        """Who is in which challenge run: (runs, points)."""
+        return fair_coins(self.runs * points, self.seeds["coins"]).reshape(self.runs, points)
+
     def training_seeds(self, stage: str, count: int) -> list[int]:
         """One seed for each training, below 2^32 as scikit-learn wants; more trainings begin with the same ones."""
         return [int(s) for s in np.random.SeedSequence(self.seeds[stage]).generate_state(count)]
@@ -307,18 +313,18 @@ def _challenge(table: _Table) -> _Played:
     field, setting, claim = table.field, table.setting, table.claim
     lesson = table.taught(table.shadows)
     columns = lesson.chosen.columns
-    shape = (setting.runs, table.count)
-    coins = fair_coins(shape[0] * shape[1], setting.seeds["coins"]).reshape(shape)
+    coins = setting.coins(table.count)
     memberships = np.zeros((setting.runs, field.pipeline.records), bool)
     memberships[:, : field.real] = True
     memberships[:, lesson.chosen.points] = coins
-    scores = lesson.unscored(shape)
+    scores = lesson.unscored(coins.shape)
 
     def test(row: Row) -> bool:
         assert claim is not None
         if row.signals is not None:
             scores[row.index] = lesson.scores(row.signals[None, columns])
-        return claim.update(float(scores[row.index, 0]), bool(coins[row.index, 0]))
+        rejected = claim.update(float(scores[row.index, 0]), bool(coins[row.index, 0]))
+        return rejected and 0 < coins[: row.index + 1].sum() <= row.index  # runs of both kinds are to be shown
 
     runs = collect(
         field.pipeline.run(memberships, setting.training_seeds("runs", setting.runs)),
@@ -345,9 +351,17 @@ def _crossed(table: _Table) -> _Played:
     targets = replace(shadows, kept=shadows.kept[~teaching], signals=shadows.signals[~teaching])
     targets.require(1, "shadow models that are attacked")
     coins = table.masks[first:, lesson.chosen.points]
+    _on_both_sides(coins)
     scores = lesson.unscored(coins.shape)
     scores[targets.kept - first] = lesson.scores(targets.signals[:, lesson.chosen.columns])
     return _Played(Evidence(scores, coins, lesson.threshold), lesson.chosen, None)
+
+
+def _on_both_sides(coins: BoolArray) -> None:
+    if coins.all() or not coins.any():
+        raise InputError(
+            f"all {coins.size} coins of the game fell on one side; train more models or pass another seed."
+        )
 
 
 def _room(field: Candidates, count: int, game: str) -> None:
