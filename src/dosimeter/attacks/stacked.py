@@ -176,8 +176,8 @@ def _fit(kind: str, seen: Any, member: BoolArray, rows: IntArray, seed: int) -> 
         fitted: Any = LogisticRegression(C=10.0, max_iter=200)
     else:
         fitted = boosted(seed, leaves=31, rounds=120)
-    _quiet_fit(fitted, seen[rows], member[rows])
-    return lambda features, at: np.asarray(fitted.decision_function(features[at]), np.float64)
+    quiet_fit(fitted, seen[rows], member[rows])
+    return lambda features, at: margins(fitted, features[at])
 
 
 def _folds(member: BoolArray, folds: int, seed: int) -> IntArray:
@@ -193,8 +193,8 @@ def _folds(member: BoolArray, folds: int, seed: int) -> IntArray:
 def stacked_scores(train: FloatArray, member: BoolArray, audit: FloatArray, *, seed: int) -> FloatArray:
     """Scores of the audit records by boosted trees on the columns of the training records."""
     fitted = boosted(seed, leaves=8, rounds=100)
-    _quiet_fit(fitted, train, member)
-    return np.asarray(fitted.decision_function(audit), np.float64)
+    quiet_fit(fitted, train, member)
+    return margins(fitted, audit)
 
 
 def stacked_out_of_fold(train: FloatArray, member: BoolArray, *, seed: int, folds: int = FOLDS) -> FloatArray:
@@ -222,7 +222,7 @@ def boosted(seed: int, *, leaves: int, rounds: int) -> Any:
     )
 
 
-def _quiet_fit(model: Any, x: Any, y: Any) -> None:
+def quiet_fit(model: Any, x: Any, y: Any) -> None:
     # One thread: on a busy machine the threads of small fits mostly wait for each other.
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
@@ -230,6 +230,14 @@ def _quiet_fit(model: Any, x: Any, y: Any) -> None:
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(x, y)
+
+
+def margins(model: Any, x: Any) -> FloatArray:
+    """The decision function of a classifier of two classes."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        return np.asarray(model.decision_function(x), np.float64)
 
 
 def has_torch() -> bool:
