@@ -258,11 +258,13 @@ CALLS = {
     "compare": (dm.compare, {"audits": [AUDIT, AUDIT], "names": ["a", "b"], "utilities": [0.5, 0.6]}),
 }
 RESULTS = {"Estimate", "Guarantee", "InputError", "Validity"}  # what comes out, not what a caller passes in
+# They train models in every call that goes through: tests/audits holds their bad input.
+TRAINING = {"audit_gradients", "audit_members_only", "audit_one_run", "audit_training"}
 
 
 def test_every_public_name_is_fuzzed():
     covered = {name.split(" ")[0].split(",")[0].split(".")[0] for name in CALLS}
-    assert set(dm.__all__) <= covered | RESULTS
+    assert set(dm.__all__) <= covered | RESULTS | TRAINING
 
 
 @pytest.mark.parametrize("name", CALLS)
