@@ -200,3 +200,30 @@ def test_a_private_network_with_crafted_canaries(canaries):
     assert min(audit.metadata["points"]) == len(Y)
     assert min(g.epsilon for g in audit.upper if g.is_bound) >= audit.headline.low
     assert not audit.region["contradiction"]
+
+
+def test_dirac_gradients_see_what_the_losses_do_not(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    def factory():
+        return torch.nn.Linear(64, 10)
+
+    recipe = Recipe(steps=40, batch_size=None, dp=Privacy(4.0, 1.0), learning_rate=0.1)
+    common = {"recipe": recipe, "canaries": "dirac", "count": 500, "seed": 3, **HERE}
+    audit = audit_one_run(factory, (X / 16, Y), store=Store(tmp_path), **common)
+    upper = min(bound.epsilon for bound in audit.upper if bound.is_bound)
+    assert 0.2 < audit.headline.low < upper
+    assert audit.metadata["canaries"] == "Dirac gradients" and audit.metadata["attack"] == "noisy gradients"
+    assert audit.metadata["count"] == 500
+    assert audit.metadata["utility"]["runs"]["members"] > 0.3
+    again = audit_one_run(factory, (X / 16, Y), store=Store(tmp_path), **common)
+    assert again.metadata["trainings"] == {"computed": 0, "cached": 1, "failed": 0}
+    assert again.headline == audit.headline
+    hidden = audit_one_run(factory, (X / 16, Y), **{**common, "canaries": None, "count": 150})
+    assert hidden.headline.low < audit.headline.low
+    with pytest.raises(InputError, match="count"):
+        audit_one_run(factory, (X / 16, Y), **{**common, "count": 651})
+    with pytest.raises(InputError, match="gradients in DP-SGD"):
+        audit_one_run(factory, (X / 16, Y), **{**common, "recipe": Recipe(steps=3)})
+    with pytest.raises(InputError, match="leave shadows at 0"):
+        audit_one_run(factory, (X / 16, Y), **common, shadows=16)

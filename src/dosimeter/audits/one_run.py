@@ -7,6 +7,9 @@ teach the attack nothing about the coins of the run.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,14 +24,15 @@ from dosimeter.audits.challenges import FEWEST_SHADOWS, Attack, candidates, halv
 from dosimeter.audits.claims import check_budget
 from dosimeter.audits.intervals import BY_COINS, Evidence
 from dosimeter.audits.model import distributions, fingerprint
-from dosimeter.audits.shadows import Pipeline, Signal, Trainings, Where, collect, model_name, pipeline
+from dosimeter.audits.shadows import Pipeline, Row, Signal, Trainings, Where, collect, model_name, pipeline
 from dosimeter.estimate import Estimate
 from dosimeter.estimators.one_run import one_run
 from dosimeter.evidence import OneRun, fair_coins, mask_hash
-from dosimeter.training import Recipe
+from dosimeter.training import Dirac, Recipe
 
 MOST_CANARIES = 1000  # taken when no number is given: more would change the training itself
 FEWEST_GUESSES = 20
+DIRAC = "dirac"
 STEPS, FEWEST_DRAWN = 200, 10  # of the drawn path of guesses
 
 
@@ -62,6 +66,9 @@ def audit_one_run(
     or "mislabelled", "out-of-distribution" or "clip-bkd" for `count` crafted ones, or an (X, y) of your own; None takes
     `count` rows at random, 1000 or half of the data if no number is given. All other records are in. `shadows`
     reference models, trained on random halves, sharpen the scores; without any the signal itself is the score.
+    "dirac" is a white-box audit of DP-SGD: the canaries are gradients of norm `clip` at a coordinate of their own
+    (`training.Dirac`), and the adversary sees the noisy gradients, in which the records' own gradients are further
+    noise to it; no record of the data is left out.
 
     The coins come from `seed`. To run an audit again from a mask that was saved, pass it as `included` with the
     `expected_hash` of the first audit's metadata: another mask is refused. One run proves less than many, but costs
@@ -83,20 +90,33 @@ def audit_one_run(
         key: int(child.generate_state(1)[0])
         for key, child in zip(("canaries", "coins", "run", "masks", "shadows", "witnesses"), children, strict=True)
     }
-    field, rows, kind = _canaries(base, canaries, count, seeds["canaries"])
+    white_box = isinstance(canaries, str) and canaries == DIRAC
+    if white_box:
+        field, rows, kind = base, _coordinates(base, count, shadows, seeds["canaries"]), "Dirac gradients"
+    else:
+        field, rows, kind = _canaries(base, canaries, count, seeds["canaries"])
     coins, coin_seed = _coins(included, expected_hash, rows.size, seeds["coins"])
     check_budget(rows.size, delta=delta, confidence=confidence, claim=None)
     members = np.zeros((1, field.records), bool)
     members[0, : base.records] = True
-    members[0, rows] = coins
+    if not white_box:
+        members[0, rows] = coins
     if not members.any():
         raise InputError("no record is left to train on: every row is a canary and no coin fell on in; pass more data.")
     mechanism, notes = intervals.mechanism_of(recipe, int(members.sum()), int(members.sum()))
     upper = intervals.upper_bounds(mechanism, delta)
 
-    parts = [collect(field.run(members, [seeds["run"]]), members, stage="run")]
+    if white_box:
+        assert recipe is not None
+        field = replace(base, recipe=replace(recipe, canaries=Dirac(tuple(rows.tolist()), tuple(coins.tolist()))))
+    run = field.run(members, [seeds["run"]])
+    observed: list[FloatArray | None] = []
+    parts = [collect(_noting(run, observed), members, stage="run")]
     parts[0].require(1, "runs")
-    if shadows:
+    if white_box:
+        assert observed[0] is not None
+        scores = observed[0]
+    elif shadows:
         scores, references = _with_references(field, parts[0].signals, rows, way, shadows, seeds)
         parts.append(references)
     else:
@@ -122,7 +142,7 @@ def audit_one_run(
             "name": name,
             "model": model_name(train),
             "recipe": None if recipe is None else recipe.to_dict(),
-            "attack": way.name,
+            "attack": "noisy gradients" if white_box else way.name,
             "shadows": shadows,
             "canaries": kind,
             "count": int(rows.size),
@@ -166,6 +186,26 @@ def _canaries(base: Pipeline, canaries: Any, count: Any, seed: int) -> tuple[Pip
     field = candidates(base, canaries, wanted, seed, spare=0)
     rows = field.rows if count is None else field.rows[:count]
     return field.pipeline, rows, str(field.canaries)
+
+
+def _coordinates(base: Pipeline, count: Any, shadows: int, seed: int) -> IntArray:
+    """The coordinates of Dirac canaries: parameters of the model at random, each at most once."""
+    if base.recipe is None or base.recipe.dp is None or base.recipe.dp.sensitivity != "global":
+        raise InputError("canaries='dirac' are gradients in DP-SGD; pass recipe=Recipe(dp=Privacy(…), …).")
+    if shadows:
+        raise InputError(f"canaries='dirac' are seen in the gradients, got shadows={shadows}; leave shadows at 0.")
+    parameters = sum(part.numel() for part in base.train().parameters() if part.requires_grad)
+    wanted = min(MOST_CANARIES, parameters) if count is None else count
+    wanted = check.whole("count", wanted, 1, f"pass at most {parameters}, the parameters of the model", parameters)
+    return np.sort(np.random.default_rng(np.random.SeedSequence(seed)).choice(parameters, wanted, replace=False))
+
+
+def _noting(rows: Generator[Row, None, None], observed: list[FloatArray | None]) -> Generator[Row, None, None]:
+    """The rows as they come; what was seen of Dirac canaries is noted."""
+    with contextlib.closing(rows):
+        for row in rows:
+            observed.append(row.canaries)
+            yield row
 
 
 def _coins(included: Any, expected: Any, count: int, seed: int) -> tuple[BoolArray, int | None]:

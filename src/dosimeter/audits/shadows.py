@@ -25,7 +25,10 @@ Signal = Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.ArrayLike]
 
 @dataclass(frozen=True)
 class Row:
-    """One training: the signals of all records, or why there are none; correct answers where outputs are classes."""
+    """One training: the signals of all records, or why there are none; correct answers where outputs are classes.
+
+    `canaries` is what an adversary with the noisy gradients sees of the recipe's Dirac canaries.
+    """
 
     index: int
     seed: int
@@ -33,6 +36,7 @@ class Row:
     failed: str | None
     cached: bool
     correct: BoolArray | None
+    canaries: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,9 @@ class Pipeline:
             signals, correct = self._signals(np.asarray(one.outputs))
         except _UnusableError as error:
             return Row(one.index, one.seed, None, f"the training from seed {one.seed} {error}", one.cached, None)
-        return Row(one.index, one.seed, signals, None, one.cached, correct)
+        transcript = getattr(one, "transcript", None)
+        seen = None if transcript is None else transcript.canaries
+        return Row(one.index, one.seed, signals, None, one.cached, correct, seen)
 
     def _signals(self, outputs: npt.NDArray[Any]) -> tuple[FloatArray, BoolArray | None]:
         y = self.y if self.held is None else np.concatenate([self.y, self.held[1]])
