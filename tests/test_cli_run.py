@@ -450,3 +450,20 @@ class TestTorch:
         assert expected / 6 < spent < expected * 6 + 3
         size = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
         assert outlook(config, ready).bytes == pytest.approx(size, rel=0.3)
+
+
+def test_members_only_is_shown(tmp_path):
+    (tmp_path / "audit.toml").write_text(
+        'audit = "members-only"\n[data]\nname = "digits"\n[model]\n'
+        'sklearn = "sklearn.ensemble.RandomForestClassifier"\noptions = { n_estimators = 10 }\n'
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "dosimeter", "run", "audit.toml", "--out", "page.html"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "PANORAMIA measures" in done.stdout and "ROC" not in done.stdout
+    assert "<html" in (tmp_path / "page.html").read_text(encoding="utf-8")

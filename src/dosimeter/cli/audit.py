@@ -139,14 +139,15 @@ def show_audit(result: Audit) -> None:
         [(e.method, _value(e), str(e.validity)) for e in result.estimates],
     )
     _listed((estimate.method, estimate.claim) for estimate in others)
-    table(
-        f"ROC: AUC {result.curve['auc']:.4f}",
-        ["FPR", "TPR", f"TPR at least ({confidence})"],
-        [tuple(f"{100 * p[rate]:.3g} %" for rate in ("fpr", "tpr", "tpr_low")) for p in result.curve["tpr_at_fpr"]],
-    )
-    first, *consequences = result.risk["words"]
-    out.print(first, style="bold", markup=False)
-    _listed(("·", line) for line in consequences)
+    if "auc" in result.curve:  # an audit with members only draws another curve
+        table(
+            f"ROC: AUC {result.curve['auc']:.4f}",
+            ["FPR", "TPR", f"TPR at least ({confidence})"],
+            [tuple(f"{100 * p[rate]:.3g} %" for rate in ("fpr", "tpr", "tpr_low")) for p in result.curve["tpr_at_fpr"]],
+        )
+    if words := result.risk.get("words"):
+        out.print(words[0], style="bold", markup=False)
+        _listed(("·", line) for line in words[1:])
     for estimate in result.estimates:
         for warning in estimate.warnings:
             err.print(f"warning ({estimate.method}): {warning}", markup=False, soft_wrap=True)
