@@ -2,12 +2,13 @@
 
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dosimeter import InputError, Scores
+from dosimeter import InputError, Scores, Validity
 from dosimeter.audits.audit import Audit
 from dosimeter.audits.gate import gate, junit
 from dosimeter.audits.scores import audit_scores
@@ -29,6 +30,16 @@ def test_rules(audit: Audit) -> None:
     assert passed and not failed
     assert not gate(audit, require_no_shift=True)[0].passed  # nothing was checked
     assert len(gate(audit, max_epsilon=1, max_tpr_at_fpr={0.01: 0.5, 0.1: 0.9}, require_no_shift=True)) == 4
+
+
+def test_a_measurement_is_held_to_the_limit_too(audit: Audit) -> None:
+    head = replace(audit.headline, epsilon=1.2, low=0.0, validity=Validity.MEASUREMENT)
+    measured = replace(audit, estimates=(head,), curve={"recall": []})
+    passed, failed = (gate(measured, max_epsilon=limit)[0] for limit in (1.3, 1.1))
+    assert passed.passed and not failed.passed
+    assert "measures ε = 1.2" in failed.reason and "proves" not in failed.reason
+    with pytest.raises(InputError, match="no ROC curve"):
+        gate(measured, max_tpr_at_fpr={0.01: 0.5})
 
 
 def test_bad_rules(audit: Audit) -> None:

@@ -8,7 +8,9 @@ from xml.sax.saxutils import quoteattr
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.audits.audit import Audit
-from dosimeter.estimate import number
+from dosimeter.estimate import Validity, number
+
+NO_BOUND = (Validity.INSTANCE_METRIC, Validity.MEASUREMENT, Validity.EXPLORATORY)
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,9 @@ def gate(
 ) -> list[Verdict]:
     """Check an audit against limits; at least one rule must be given.
 
-    `max_epsilon` limits the headline bound: a proven ε above it fails. `max_tpr_at_fpr` limits the *measured* TPR,
-    which is stricter than its confidence limit. `require_no_shift` fails also where no shift check was made.
+    `max_epsilon` limits the headline: a proven ε above it fails, and so does a measured one where the headline is no
+    bound. `max_tpr_at_fpr` limits the *measured* TPR, which is stricter than its confidence limit. `require_no_shift`
+    fails also where no shift check was made.
     """
     limits = max_tpr_at_fpr or {}
     if max_epsilon is None and not limits and not require_no_shift:
@@ -43,14 +46,20 @@ def gate(
         limit = check.within(
             "max_epsilon", max_epsilon, 0.0, float("inf"), "pass the largest ε that may be proven", include="[)"
         )
-        low = audit.headline.low
-        reason = f"the attack proves ε ≥ {number(low)} at δ = {audit.headline.delta:g} ({audit.headline.validity})"
-        found.append(Verdict(f"max-epsilon {limit:g}", low <= limit, reason))
+        head = audit.headline
+        measured = head.validity in NO_BOUND
+        shown = head.epsilon if measured else head.low
+        says = f"measures ε = {number(shown)}" if measured else f"proves ε ≥ {number(shown)}"
+        reason = f"the attack {says} at δ = {head.delta:g} ({head.validity})"
+        found.append(Verdict(f"max-epsilon {limit:g}", shown <= limit, reason))
     for fpr, tpr in limits.items():
         limit = check.within("max_tpr_at_fpr", tpr, 0.0, 1.0, "pass e.g. 0.01=0.05")
-        point = next((p for p in audit.curve["tpr_at_fpr"] if abs(p["fpr"] - fpr) < 1e-12), None)
+        points = audit.curve.get("tpr_at_fpr") or []
+        if not points:
+            raise InputError(f"max_tpr_at_fpr names the FPR {fpr:g}, but this audit has no ROC curve; use max_epsilon.")
+        point = next((p for p in points if abs(p["fpr"] - fpr) < 1e-12), None)
         if point is None:
-            known = ", ".join(f"{p['fpr']:g}" for p in audit.curve["tpr_at_fpr"])
+            known = ", ".join(f"{p['fpr']:g}" for p in points)
             raise InputError(f"max_tpr_at_fpr names the FPR {fpr:g}, the audit has {known}; use one of these.")
         reason = f"the attack finds {100 * point['tpr']:.3g} % of the members at an FPR of {100 * fpr:g} %"
         found.append(Verdict(f"max-tpr-at-fpr {fpr:g}={limit:g}", point["tpr"] <= limit, reason))
