@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dosimeter.audits.audit import Audit
+from dosimeter.audits.null_band import LEVEL
 from dosimeter.estimate import percent
 from dosimeter.report.canvas import Canvas, Rows
 from dosimeter.report.draw import Drawing
@@ -222,7 +223,8 @@ def _null(audit: Audit, pictures: Mapping[str, Mapping[str, Drawing]]) -> str:
     verdict = _targets(audit)[0]["verdict"]
     lead = (
         f"{len(null['auc'])} models trained on members outside the audit took the target's place in the same attack. "
-        f"A model without a leak passes their limit in {share(1 - audit.headline.confidence)} of audits. "
+        f"The limit is set so that a model without a leak that resembles them passes it in about "
+        f"{share(min(1 - audit.headline.confidence, LEVEL))} of audits. "
         + (f"Standing out: {', '.join(out)}." if out else "No model stands out.")
     )
     caption = (

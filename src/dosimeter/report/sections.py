@@ -55,6 +55,7 @@ def guard(audit: Audit) -> str:
             str(found).removeprefix("Not checked: "),
         )
         says = says[:1].upper() + says[1:]
+    notes = [note for note in notes if note.lower() not in says.lower()]
     role = ' role="alert"' if found.shift else ""
     return (
         f'<div class="guard {kind}"{role}>{paragraph(what, "what")}{paragraph(says)}'
