@@ -43,6 +43,28 @@ def conv_net():
     )
 
 
+def viewed_net(parts=None):
+    """As people write it: a `view` after the convolution, which takes no other memory layout."""
+    from torch import nn
+
+    class Viewed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers, self.last = nn.Sequential(*(parts or [nn.Conv2d(1, 3, 3)])), nn.Linear(3 * 36, 3)
+
+        def forward(self, x):
+            x = self.layers(x)
+            return self.last(x.view(x.size(0), -1))
+
+    return Viewed()
+
+
+def viewed_normed_net():
+    from torch import nn
+
+    return viewed_net([nn.Conv2d(1, 3, 3), nn.GroupNorm(1, 3)])
+
+
 def normed_net():
     from torch import nn
 

@@ -147,6 +147,26 @@ def test_two_classes(columns):
         assert one[0].accuracy == pytest.approx(np.mean(guess == labels))
 
 
+@pytest.mark.parametrize("dp", [None, Privacy(1.0, 0.3)], ids=["plain", "private"])
+@pytest.mark.parametrize("factory", [sample_models.viewed_net, sample_models.viewed_normed_net])
+def test_a_view_after_a_convolution(factory, dp):
+    """It takes no tensor whose channels lie last, neither in the training nor when the model is asked."""
+    recipe = Recipe(epochs=1, batch_size=16, learning_rate=0.3, dp=dp)
+    fast, plain = (train(factory, recipe, way, evaluate_on="data") for way in ("auto", "sequential"))
+    assert apart(fast, plain) < 3e-6
+    assert fast[0].outputs == pytest.approx(plain[0].outputs, abs=1e-5)
+
+
+def test_batch_statistics_are_not_touched_by_the_choice_of_a_layout():
+    def factory():
+        return nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(108, 3))
+
+    recipe = Recipe(epochs=1, batch_size=16, learning_rate=0.3)
+    fast, plain = (train(factory, recipe, way, evaluate_on="data") for way in ("convolutional", "sequential"))
+    assert apart(fast, plain) < 3e-6
+    assert int(fast[0].state["1.num_batches_tracked"]) == int(plain[0].state["1.num_batches_tracked"]) == 2
+
+
 def test_bits_do_not_depend_on_the_group():
     members, seeds = sample_models.halves(9, 60, sizes=[30] * 9), list(range(9))
     recipe = Recipe(epochs=2, batch_size=16, momentum=0.9, dp=Privacy(1.0, 0.3))

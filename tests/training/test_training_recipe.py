@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -146,8 +147,9 @@ class TestRefusals:
     def refuse(self, match, recipe=None, factory=sample_models.dense_net, **changes):
         pytest.importorskip("torch", reason="the engine needs torch: dosimeter[torch]")
         given = {"data": (self.X, self.Y), "memberships": self.ALL, "seeds": [0, 1], **changes}
-        with pytest.raises(InputError, match=match):
+        with pytest.raises(InputError, match=match) as refused:
             train_many(factory, recipe or Recipe(epochs=1), **given)
+        assert re.fullmatch(r".+; .+\.", str(refused.value)), "what is wrong, and what to do"
 
     def test_data(self):
         self.refuse("pair", data=self.X)
@@ -156,6 +158,11 @@ class TestRefusals:
         self.refuse("whole numbers from 0", data=(self.X, self.Y + 0.5))
         self.refuse("infinite or NaN", data=(np.where(self.X > 2, np.nan, self.X), self.Y))
         self.refuse("array of numbers", data=(np.array(["a"] * 20), self.Y))
+        named = "y must hold the classes as numbers, got .*'cat'.*; number them by numpy.unique"
+        self.refuse(named, data=(self.X, np.array(["cat", "dog"] * 10)))
+        self.refuse(named, data=(self.X, ["cat", None] * 10))
+        self.refuse(r"whole numbers from 0, got .*2\.5", data=(self.X, np.where(self.Y == 2, 2.5, self.Y)))
+        self.refuse("X holds rows of mixed lengths", data=([[1.0], [1.0, 2.0]], self.Y))
         self.refuse("class 3", data=(self.X, np.where(self.Y == 2, 3, self.Y)))
         self.refuse("cannot take records", data=(self.X[:, :, :4], self.Y))
 
@@ -164,7 +171,9 @@ class TestRefusals:
         self.refuse("memberships must be bools", memberships=self.ALL.astype(float))
         self.refuse("only False and True", memberships=self.ALL * 2)
         self.refuse(r"memberships\[1\] has no members", memberships=np.outer([1, 0], np.ones(20)).astype(int))
+        self.refuse("mixed lengths", memberships=[[True] * 20, [True]])
         self.refuse("seeds", seeds=[1])
+        self.refuse("seeds", seeds=[[1], [1, 2]])
         self.refuse("seed", seeds=[1, -1])
 
     def test_choices(self):

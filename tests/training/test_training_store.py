@@ -76,6 +76,7 @@ CHANGES = {
     "layer": {"factory": gelu_net},
     "question": {"evaluate_on": X[:5]},
     "strategy": {"strategy": "functional"},
+    "group": {"group": 2},  # the last bits may depend on it
 }
 
 
@@ -84,6 +85,16 @@ def test_a_change_finds_nothing_old(tmp_path, change):
     store = Store(tmp_path)
     train(store)
     assert not any(one.cached for one in train(store, **CHANGES[change]))
+
+
+def test_more_models_begin_with_the_groups_that_are_stored(tmp_path):
+    def found(models):
+        rows, seeds = sample_models.halves(14, 60)[:models], list(range(models))
+        return [one.cached for one in train(Store(tmp_path), memberships=rows, seeds=seeds, group=4)]
+
+    assert found(8) == [False] * 8
+    assert found(9) == [True] * 8 + [False]
+    assert found(14) == [True] * 8 + [False] * 6  # the ninth was stored as a group of one
 
 
 def test_a_number_in_the_forward_counts(tmp_path):

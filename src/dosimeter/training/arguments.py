@@ -17,43 +17,62 @@ from dosimeter.training.recipe import Recipe
 def records(data: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     """Features (n, …) and labels (n,) from 0."""
     if not isinstance(data, tuple) or len(data) != 2:
-        raise InputError(f"data must be a pair (X, y), got {check.show(data)}.")
+        raise InputError(f"data must be a pair (X, y), got {check.show(data)}; pass arrays of features and labels.")
     x = _numbers("X", data[0])
     return x, labels("y", data[1], len(x))
 
 
 def labels(name: str, values: Any, count: int) -> npt.NDArray[np.int64]:
     """Whole class numbers from 0, one a record."""
-    y = _numbers(name, values)
+    remedy = "number them by numpy.unique(…, return_inverse=True)[1]"
+    y = array(name, values)
+    if y.dtype.kind in "USO" and y.size:
+        raise InputError(f"{name} must hold the classes as numbers, got {check.show(y.flat[0])}; {remedy}.")
+    y = _numbers(name, y)
     if y.shape != (count,):
-        raise InputError(f"{name} must hold one label a record, got shape {y.shape} for {count} records.")
-    whole = y.astype(np.int64)
-    if (whole != y).any() or (whole < 0).any():
         raise InputError(
-            f"{name} must hold the classes as whole numbers from 0; use numpy.unique(…, return_inverse=True)."
+            f"{name} must hold one label a record, got shape {y.shape} for {count} records; pass shape ({count},)."
+        )
+    whole = y.astype(np.int64)
+    if (wrong := (whole != y) | (whole < 0)).any():
+        raise InputError(
+            f"{name} must hold the classes as whole numbers from 0, got {check.show(y[wrong][0])}; {remedy}."
         )
     return whole
 
 
+def array(name: str, values: Any) -> npt.NDArray[Any]:
+    """Any values as an array, if their lengths are alike."""
+    try:
+        return np.asarray(values)
+    except ValueError:  # NumPy's answer to rows of mixed lengths
+        raise InputError(f"{name} holds rows of mixed lengths, got {check.show(values)}; make them alike.") from None
+
+
 def _numbers(name: str, values: Any) -> npt.NDArray[Any]:
-    array = np.asarray(values)
-    if array.dtype.kind not in "biuf" or array.ndim == 0 or array.size == 0:
-        raise InputError(f"{name} must be an array of numbers, got type {array.dtype} and shape {array.shape}.")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    found = array(name, values)
+    if found.dtype.kind not in "biuf" or found.ndim == 0 or found.size == 0:
+        raise InputError(
+            f"{name} must be an array of numbers, got type {found.dtype} and shape {found.shape}; pass a row for each "
+            "record, with categories as numbers."
+        )
+    if found.dtype.kind == "f" and not np.isfinite(found).all():
         raise InputError(f"{name} holds values that are infinite or NaN; remove or repair these records first.")
-    return array
+    return found
 
 
 def memberships(values: Any, count: int) -> BoolArray:
     """(models, records) of bools; every model has a member."""
-    array = np.asarray(values)
-    if array.ndim != 2 or array.shape[1] != count or not len(array) or array.dtype.kind not in "biu":
+    given = array("memberships", values)
+    if given.ndim != 2 or given.shape[1] != count or not len(given) or given.dtype.kind not in "biu":
         raise InputError(
-            f"memberships must be bools of shape (models, {count}), got type {array.dtype} and shape {array.shape}."
+            f"memberships must be bools of shape (models, {count}), got type {given.dtype} and shape {given.shape}; "
+            "pass a row for each model."
         )
-    chosen = array.astype(bool)
-    if (array != chosen).any():
-        raise InputError("memberships must hold only False and True: a record is a member or it is not.")
+    chosen = given.astype(bool)
+    if (given != chosen).any():
+        other = check.show(given[given != chosen][0])
+        raise InputError(f"memberships must hold only False and True, got {other}; a record is a member or it is not.")
     empty = np.flatnonzero(~chosen.any(axis=1))
     if empty.size:
         raise InputError(f"memberships[{empty[0]}] has no members; give every model at least one record.")
@@ -62,8 +81,11 @@ def memberships(values: Any, count: int) -> BoolArray:
 
 def seeds(values: Any, models: int) -> list[int]:
     """One non-negative whole seed a model."""
-    if np.ndim(values) != 1 or len(values) != models:
-        raise InputError(f"seeds must be one seed for each of the {models} models, got shape {np.shape(values)}.")
+    shape = array("seeds", values).shape
+    if shape != (models,):
+        raise InputError(
+            f"seeds must be one seed for each of the {models} models, got shape {shape}; pass e.g. range({models})."
+        )
     return [check.seed(value) for value in (values.tolist() if isinstance(values, np.ndarray) else values)]
 
 
@@ -83,7 +105,9 @@ def evaluation(asked: Any, x: npt.NDArray[Any], y: npt.NDArray[np.int64], templa
         return {}
     if isinstance(asked, str):
         if asked != "data":
-            raise InputError(f'evaluate_on must be "data", records or (records, labels), got {check.show(asked)}.')
+            raise InputError(
+                f'evaluate_on must be "data", records or (records, labels), got {check.show(asked)}; pass one of these.'
+            )
         return {"asked": x, "asked_y": y}
     given, truth = asked if isinstance(asked, tuple) and len(asked) == 2 else (asked, None)
     rows = cast(_numbers("evaluate_on", given), template)
@@ -103,18 +127,23 @@ def outputs(template: Any, x: npt.NDArray[Any], y: npt.NDArray[np.int64]) -> Non
             found = template.eval()(torch.from_numpy(x[:2].copy()))
     except Exception as error:  # the forward is the user's
         raise InputError(
-            f"the model cannot take records of shape {x.shape[1:]}: {check.show(str(error), 120)}."
+            f"the model cannot take records of shape {x.shape[1:]} ({check.show(str(error), 120)}); reshape the data "
+            "or change the model."
         ) from None
     finally:
         template.train(mode)
     shape = tuple(getattr(found, "shape", ()))
     if not shape or shape[0] != len(x[:2]) or len(shape) > 2:
         raise InputError(
-            f"the model must give logits of shape (records, classes), got {shape} for {len(x[:2])} records."
+            f"the model must give logits of shape (records, classes), got {shape} for {len(x[:2])} records; end it "
+            "with one output a class."
         )
     classes = 2 if len(shape) == 1 or shape[1] == 1 else shape[1]
     if int(y.max()) >= classes:
-        raise InputError(f"y holds class {int(y.max())}, but the model has outputs for {classes} classes, from 0.")
+        raise InputError(
+            f"y holds class {int(y.max())}, but the model has outputs for {classes} classes, from 0; give it more "
+            "outputs or number the classes anew."
+        )
 
 
 def watched(neighbour: Neighbour | None, recipe: Recipe, count: int, members: BoolArray) -> None:
@@ -130,7 +159,7 @@ def watched(neighbour: Neighbour | None, recipe: Recipe, count: int, members: Bo
     rows = [row for row in (neighbour.removed, neighbour.added) if row is not None]
     for row in rows:
         if row >= count:
-            raise InputError(f"neighbour names row {row}, but the data have {count} records.")
+            raise InputError(f"neighbour names row {row}, but the data have {count} records; rows count from 0.")
     if len(rows) == 2:
         neither = np.flatnonzero(members[:, rows].sum(axis=1) != 1)
         if neither.size:

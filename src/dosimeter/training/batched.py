@@ -22,7 +22,7 @@ from dosimeter.training.neighbour import Neighbour, Transcript
 from dosimeter.training.planning import STRATEGIES, Plan, plan
 from dosimeter.training.recipe import Model, Recipe
 
-LOOPS = "2"  # raise it when the training loops give other numbers: stored models are then trained again
+LOOPS = "3"  # raise it when the training loops give other numbers: stored models are then trained again
 
 
 @dataclass(frozen=True)

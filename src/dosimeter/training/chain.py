@@ -8,6 +8,8 @@ from typing import Any
 
 from dosimeter import _optional
 
+WEIGHED = ("linear", "convolution")  # the steps that have parameters
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -25,17 +27,23 @@ def torch_module() -> Any:
     return _optional.require("torch", extra="torch", caller="dosimeter.training")
 
 
-def chain(module: Any) -> list[Layer] | str:
-    """The layers of a dense network in the order they are used, or why the module is not one."""
+@dataclass(frozen=True)
+class Link:
+    """One step of a plain chain: its kind, the submodule's name if it is one, and the node that calls it."""
+
+    kind: str
+    name: str
+    node: Any
+
+
+def links(module: Any) -> list[Link] | str:
+    """What a module does with its one input, step by step, or why it is not a plain chain of known steps."""
     torch = torch_module()
-    nn = torch.nn
-    if type(module) is nn.Linear:
-        return [Layer("", module.in_features, module.out_features, module.bias is not None, None)]
     try:
         graph = torch.fx.symbolic_trace(module).graph
     except Exception as error:  # a module may do anything in its forward
         return f"its forward cannot be traced ({type(error).__name__})"
-    layers: list[Layer] = []
+    found: list[Link] = []
     previous = None
     for node in graph.nodes:
         if node.op == "placeholder":
@@ -49,29 +57,47 @@ def chain(module: Any) -> list[Layer] | str:
             break
         if _shape_only(node, previous):
             continue
-        kind = _kind(node, module, nn, torch)
+        kind = _kind(node, module, torch.nn, torch)
         if kind is None or not node.args or node.args[0] is not previous:
             return f"it has {_called(node, module)}, which is not part of a plain chain of dense layers"
-        if kind == "linear":
-            part = module.get_submodule(node.target)
-            if any(layer.name == node.target for layer in layers):
-                return "a layer is used twice"
-            layers.append(Layer(node.target, part.in_features, part.out_features, part.bias is not None, None))
-        elif kind == "flatten":
+        name = node.target if node.op == "call_module" else ""
+        if kind in WEIGHED and any(link.name == name for link in found):
+            return "a layer is used twice"
+        found.append(Link(kind, name, node))
+        previous = node
+    weights = [module.get_submodule(link.name) for link in found if link.kind in WEIGHED]
+    if len(list(module.parameters())) != sum(1 + (part.bias is not None) for part in weights):
+        return "it has parameters outside its linear layers"
+    return found
+
+
+def chain(module: Any) -> list[Layer] | str:
+    """The layers of a dense network in the order they are used, or why the module is not one."""
+    nn = torch_module().nn
+    if type(module) is nn.Linear:
+        return [Layer("", module.in_features, module.out_features, module.bias is not None, None)]
+    found = links(module)
+    if isinstance(found, str):
+        return found
+    layers: list[Layer] = []
+    for link in found:
+        if link.kind == "linear":
+            part = module.get_submodule(link.name)
+            layers.append(Layer(link.name, part.in_features, part.out_features, part.bias is not None, None))
+        elif link.kind in ("convolution", "pool"):
+            return f"it has {_called(link.node, module)}, which is not part of a plain chain of dense layers"
+        elif link.kind == "flatten":
             if layers:
                 return "it flattens between layers"
-        elif kind != "same":
+        elif link.kind != "same":
             if not layers or layers[-1].activation is not None:
-                return f"its {kind} does not follow a linear layer"
+                return f"its {link.kind} does not follow a linear layer"
             last = layers.pop()
-            layers.append(Layer(last.name, last.inputs, last.outputs, last.bias, kind))
-        previous = node
+            layers.append(Layer(last.name, last.inputs, last.outputs, last.bias, link.kind))
     if not layers:
         return "it has no linear layer"
     if layers[-1].activation is not None:
         return "its last layer has an activation"
-    if len(list(module.parameters())) != sum(1 + layer.bias for layer in layers):
-        return "it has parameters outside its linear layers"
     return layers
 
 
@@ -109,9 +135,12 @@ def _kind(node: Any, module: Any, nn: Any, torch: Any) -> str | None:
         if type(part) is nn.Dropout:
             return "same" if part.p == 0 else None
         names = {nn.Linear: "linear", nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
-        return {**names, nn.Flatten: "flatten", nn.Identity: "same"}.get(type(part))
+        others = {nn.Flatten: "flatten", nn.Identity: "same", nn.Conv2d: "convolution", nn.MaxPool2d: "pool"}
+        return {**names, **others}.get(type(part))
     if node.op == "call_function":
         functions = {torch.relu: "relu", nn.functional.relu: "relu", torch.tanh: "tanh", torch.sigmoid: "sigmoid"}
+        if node.target in (torch.max_pool2d, nn.functional.max_pool2d):
+            return "pool"
         if node.target is torch.flatten:
             return "flatten" if _from_the_first(node) else None
         return functions.get(node.target)

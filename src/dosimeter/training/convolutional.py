@@ -1,16 +1,18 @@
 """Convolutional networks: one model at a time, channels last; per-example norms from layer inputs and output gradients.
 
 On a CPU neither vmap nor unfolded products are faster than the convolutions themselves, so the gain is in the memory
-layout and, with DP, in never holding the gradients of single records of all layers at once: the backward pass gives
-δ at the output of every layer, each layer's norms come from its input and δ (one layer at a time), and the clipped
-sum is the ordinary weight gradient of δ scaled by the record's factor.
+layout, in a backward pass by hand where the network is a plain chain (conv_chain.py) and, with DP, in never holding the
+gradients of single records of all layers at once: the backward pass gives δ at the output of every layer, each layer's
+norms come from its input and δ (one layer at a time), and the clipped sum is the ordinary weight gradient of δ scaled
+by the record's factor.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from dosimeter.training.chain import torch_module
+from dosimeter.training.chain import obstacle, torch_module
+from dosimeter.training.conv_chain import ConvChain
 from dosimeter.training.draws import Draws
 from dosimeter.training.neighbour import Neighbour, Transcript
 from dosimeter.training.recipe import Recipe
@@ -40,6 +42,23 @@ def suits(module: Any) -> str | None:
     return None
 
 
+def layout(module: Any, records: Any) -> Any:
+    """Channels last, unless the module's forward does not take it (`view` after a convolution does not)."""
+    torch = torch_module()
+    if records.ndim != 4:
+        return torch.contiguous_format
+    training = module.training
+    try:
+        with torch.no_grad():
+            module.eval()
+            module.to(memory_format=torch.channels_last)(records.contiguous(memory_format=torch.channels_last))
+    except RuntimeError:
+        return torch.contiguous_format
+    finally:
+        module.to(memory_format=torch.contiguous_format).train(training)
+    return torch.channels_last
+
+
 def train(
     modules: list[Any],
     recipe: Recipe,
@@ -50,21 +69,30 @@ def train(
     """Train modules one after another, in place."""
     torch = torch_module()
     x, y = data
-    if x.ndim == 4:
-        x = x.contiguous(memory_format=torch.channels_last)
+    chains = [None if recipe.dp or obstacle(module) else ConvChain.read(module, x[:2]) for module in modules]
+    best = torch.channels_last if chains[0] is not None else layout(modules[0], x[:2])
+    x = x.contiguous(memory_format=best)
     transcripts = []
-    for module, drawn in zip(modules, draws, strict=True):
-        module.to(memory_format=torch.channels_last).train()
-        transcripts.append(_train(module, recipe, x, y, drawn, neighbour))
+    for module, by_hand, drawn in zip(modules, chains, draws, strict=True):
+        module.to(memory_format=best).train()
+        transcripts.append(_train(module, by_hand, recipe, (x, y), drawn, neighbour))
         module.to(memory_format=torch.contiguous_format).eval()
     return transcripts
 
 
-def _train(module: Any, recipe: Recipe, x: Any, y: Any, draws: Draws, neighbour: Neighbour | None) -> Transcript | None:
+def _train(
+    module: Any,
+    by_hand: ConvChain | None,
+    recipe: Recipe,
+    data: tuple[Any, Any],
+    draws: Draws,
+    neighbour: Neighbour | None,
+) -> Transcript | None:
     torch = torch_module()
+    x, y = data
     divisible(module, recipe)
     parameters = list(module.parameters())
-    optimise = optimiser(parameters, recipe)
+    optimise = optimiser(parameters, recipe, fused=True)
     watch = log(recipe, [draws], neighbour, (x, y), parameters)
     private = ghost = None
     if recipe.dp is not None:
@@ -73,7 +101,10 @@ def _train(module: Any, recipe: Recipe, x: Any, y: Any, draws: Draws, neighbour:
         for batch in draws.batches():
             rows = torch.from_numpy(batch)
             optimise.zero_grad()
-            if private is None:
+            if by_hand is not None:
+                for part in parts(rows, recipe.accumulate):
+                    by_hand.add_gradients(x.index_select(0, part), y.index_select(0, part), len(rows))
+            elif private is None:
                 for part in parts(rows, recipe.accumulate):
                     losses(module(x[part]), y[part]).sum().div(len(rows)).backward()
             else:

@@ -60,11 +60,17 @@ def train_foreign(
     (see `training.identity`), but not the files and libraries that it reads: name a new `version` when these change.
     """
     if not callable(function):
-        raise InputError(f"function must be callable as function(indices, seed), got {check.show(function)}.")
+        raise InputError(
+            f"function must be callable as function(indices, seed), got {check.show(function)}; pass one that returns "
+            "a predictor."
+        )
     chosen, numbers = _models(memberships, seeds)
-    records = np.asarray(evaluate)
+    records = arguments.array("evaluate", evaluate)
     if records.ndim == 0 or records.size == 0 or records.dtype.kind == "O":
-        raise InputError(f"evaluate must be an array of records, got type {records.dtype}, shape {records.shape}.")
+        raise InputError(
+            f"evaluate must be an array of records, got type {records.dtype}, shape {records.shape}; pass numbers or "
+            "texts, at least one."
+        )
     count = check.whole("processes", processes, 1, "pass how many processes may work")
     inside = engine == "inline" or (engine == "local" and count == 1 and timeout is None)
     cargo = Cargo(function) if inside else Cargo.packed(function, by_value=engine.startswith("ray"))
@@ -117,7 +123,7 @@ def train_command(
         )
     missing = [place for place in PLACES if not any(place in part for part in command)]
     if missing:
-        raise InputError(f"command must use {', '.join(PLACES)}, and lacks {', '.join(missing)}.")
+        raise InputError(f"command must use {', '.join(PLACES)}, and lacks {', '.join(missing)}; add them.")
     if timeout is not None:
         timeout = check.within("timeout", timeout, 0.0, np.inf, "pass seconds", include="()")
     chosen, numbers = _models(memberships, seeds)
@@ -136,7 +142,7 @@ def train_command(
 
 
 def _models(memberships: npt.ArrayLike, seeds: npt.ArrayLike) -> tuple[BoolArray, list[int]]:
-    shape = np.shape(memberships)
+    shape = arguments.array("memberships", memberships).shape
     chosen = arguments.memberships(memberships, shape[1] if len(shape) == 2 else 0)
     return chosen, arguments.seeds(seeds, len(chosen))
 

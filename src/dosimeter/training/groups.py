@@ -1,4 +1,10 @@
-"""A group of models that trains together, wherever it runs: a task of the engine."""
+"""A group of models that trains together, wherever it runs: a task of the engine.
+
+The group is also what a store keeps. The last bits of a model may depend on its group: Poisson batches are padded to
+the widest of the group, full batches of the same records share one product for all models, and vmap of convolutions
+sums in another order. A model that was stored alone and found by another group would make a run that was interrupted
+end with other bits than one that was not.
+"""
 
 from __future__ import annotations
 
@@ -153,15 +159,26 @@ def _answer(module: Any, seed: int, asked: Any, labels: Any, state: bool) -> dic
         return {"failed": f"the weights became infinite or NaN in the training from seed {seed}"}
     found: dict[str, Any] = {}
     if asked is not None:
-        with torch.no_grad():
-            parts = [module(asked[at : at + 4096]) for at in range(0, len(asked), 4096)]
-        found["outputs"] = outputs = torch.cat(parts).numpy()
+        found["outputs"] = outputs = _outputs(module, asked)
         if labels is not None:
             guess = outputs.reshape(len(outputs)) > 0 if outputs.size == len(outputs) else outputs.argmax(1)
             found["accuracy"] = float(np.mean(guess == labels))
     if state:
         found["state"] = {name: part.detach().numpy().copy() for name, part in tensors.items()}
     return found
+
+
+def _outputs(module: Any, asked: Any) -> npt.NDArray[Any]:
+    """Logits of the records, in parts; images with their channels last: poolings and convolutions are faster so."""
+    torch = torch_module()
+    images = asked.ndim == 4
+    best = convolutional.layout(module, asked[:2]) if images else torch.contiguous_format
+    module.to(memory_format=best)
+    with torch.no_grad():
+        parts = [module(part.contiguous(memory_format=best)) for part in asked.split(128 if images else 4096)]
+    module.to(memory_format=torch.contiguous_format)
+    outputs: npt.NDArray[Any] = torch.cat(parts).numpy()
+    return outputs
 
 
 def _side_by_side(
@@ -213,7 +230,10 @@ def started(factory: Factory, seed: int) -> Any:
         torch.manual_seed(seed)
         module = factory()
     if not isinstance(module, torch.nn.Module) or not any(p.requires_grad for p in module.parameters()):
-        raise InputError(f"factory must return a torch module with parameters to train, got {check.show(module)}.")
+        raise InputError(
+            f"factory must return a torch module with parameters to train, got {check.show(module)}; pass e.g. "
+            "lambda: torch.nn.Linear(8, 2)."
+        )
     return module
 
 

@@ -131,7 +131,9 @@ def network(name: str, records: Any, classes: int, *, vocabulary: int | None = N
     try:
         factory()
     except TypeError:
-        raise InputError(f"network {name} does not know one of the options {', '.join(options)}.") from None
+        raise InputError(
+            f"network {name} does not know one of the options {', '.join(options)}; leave it out or correct its name."
+        ) from None
     described = ", ".join(f"{key}={value}" for key, value in sorted(settings.items()))
     return Model(factory, f"{name}({described})")
 

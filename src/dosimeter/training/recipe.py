@@ -29,7 +29,10 @@ class Model:
 
     def __post_init__(self) -> None:
         if not callable(self.factory):
-            raise InputError(f"factory must be a function that returns a new module, got {check.show(self.factory)}.")
+            raise InputError(
+                f"factory must be a function that returns a new module, got {check.show(self.factory)}; pass the "
+                "function, not what it returns."
+            )
         for name in ("name", "version"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise InputError(f"{name} must be a text, got {check.show(getattr(self, name))}; pass e.g. 'mlp-2'.")
@@ -74,7 +77,9 @@ class Dirac:
     `coordinates` count through the trained parameters in the module's order. A canary that is `included` is one more
     record: it is drawn into batches at their rate and its gradient is added to the clipped sum before the noise. The
     transcript's `canaries` are what an adversary with the noisy gradients sees of each: their sum over all steps at
-    its coordinate, in units of the sum over a batch. It is high for those that are in.
+    its coordinate, in units of the sum over a batch. It is high for those that are in. The gradients of the records
+    themselves stay in that sum: a one-run bound is valid all the same, but they are noise beyond that of DP-SGD and
+    cost the adversary power.
     """
 
     coordinates: tuple[int, ...]
