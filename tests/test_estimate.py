@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -113,6 +114,11 @@ def test_plain_goes_all_the_way_down():
     assert result["a"] == [1.0, {"b": [None, True]}]
     assert result["c"]["method"] == "test"
     assert result["d"] == [0, 1]
+    odd = [np.array(2), {3}, Validity.CREDIBLE, np.longdouble("1e4000"), np.clongdouble(1), Path("a"), 10**400, make]
+    result = plain(odd)
+    json.dumps(result, allow_nan=False)
+    assert result[:7] == [2, [3], "credible", None, "(1+0j)", "a", 10**400]
+    assert type(result[2]) is str and result[7].startswith("<function make")
 
 
 def test_plot_draws_the_interval() -> None:

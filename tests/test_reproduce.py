@@ -58,7 +58,7 @@ def test_mini_agrees(name, monkeypatch):
         assert "value" in found or (not HAS_TORCH and "torch" in found["reason"])
 
 
-@pytest.mark.parametrize("name", ["epsilon_star", "private"])
+@pytest.mark.parametrize("name", ["epsilon_star", "panoramia", "private"])
 def test_mini_has_tables_and_figures(name, tmp_path):
     found = reproduce.illustrate(name, "mini", None, tmp_path)
     assert found["tables"]
@@ -289,6 +289,19 @@ def test_a_broken_paper_does_not_stop_the_others(paper, tmp_path, monkeypatch, c
     assert reproduce.main(["--mini"]) == 1
     printed = capsys.readouterr()
     assert "ok   made_up.a" in printed.out and "absent" in printed.err
+
+
+def test_two_papers_side_by_side_keep_each_other(paper, tmp_path, monkeypatch):
+    for name in ("KEPT", "PAGE", "PICTURES", "STORE"):
+        monkeypatch.setattr(reproduce, name, tmp_path / "out" / name.lower())
+
+    def meanwhile():
+        (tmp_path / "out" / "kept").write_text(json.dumps({"other": {"rows": {}}}))
+        return {"a": 1}
+
+    paper([row("a")], results=meanwhile)
+    assert reproduce.main(["--paper", "made_up", "--mini"]) == 0
+    assert set(json.loads((tmp_path / "out" / "kept").read_text())) == {"other", "made_up"}
 
 
 def test_stopped_by_hand(paper, tmp_path, monkeypatch):

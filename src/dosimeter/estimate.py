@@ -34,20 +34,24 @@ class Validity(StrEnum):
 
 
 def plain(value: Any) -> Any:
-    """A value as strict JSON can hold it: lists and Python scalars, None for an infinite or missing number."""
-    if isinstance(value, np.ndarray):
-        return [plain(v) for v in value.tolist()]
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
+    """A value as strict JSON can hold it: lists and Python scalars, None for an infinite or missing number.
+
+    A value with `to_dict` becomes that, any other unknown object its text.
+    """
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        return number if math.isfinite(number) else None
+    if isinstance(value, np.ndarray | np.integer | np.bool_):
+        return plain(value.tolist())
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list | tuple | set | frozenset):
         return [plain(v) for v in value]
-    if hasattr(value, "to_dict"):
-        return value.to_dict()
-    return str(value) if isinstance(value, StrEnum) else value
+    if hasattr(value, "to_dict") and not isinstance(value, type):
+        return plain(value.to_dict())
+    if value is None or isinstance(value, bool | int) or type(value) is str:
+        return value
+    return str(value)
 
 
 @dataclass(frozen=True)

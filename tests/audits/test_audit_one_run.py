@@ -1,8 +1,5 @@
 """The audit with one training run: canaries by fair coins, their mask kept and checked, guesses, bounds."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 from sklearn.datasets import load_digits
 from sklearn.tree import DecisionTreeClassifier
+from training_games import HERE, as_they_are, laplace, valid
 
 import dosimeter as dm
 from dosimeter import InputError, OneRun, Validity, fair_coins, mask_hash
@@ -19,24 +17,8 @@ from dosimeter.training import Privacy, Recipe
 
 X, Y = load_digits(return_X_y=True)
 X, Y = X[:300], Y[:300]
-HERE = {"engine": "inline", "progress": False}
 RECORDS = 200
 SMALL = (np.zeros((RECORDS, 1)), np.zeros(RECORDS))
-
-
-def as_they_are(outputs, labels):
-    return outputs
-
-
-def laplace(epsilon):
-    """Exactly ε for each record, all with their own noise."""
-
-    def train(indices, seed):
-        outputs = np.random.default_rng(seed).laplace(size=RECORDS)
-        outputs[indices] += epsilon
-        return lambda records: outputs
-
-    return train
 
 
 def tree(indices, seed):
@@ -45,7 +27,11 @@ def tree(indices, seed):
 
 def simulated(epsilon, seed, **options):
     return audit_one_run(
-        laplace(epsilon), SMALL, signal=as_they_are, seed=seed, **{"count": RECORDS, "delta": 0.0, **HERE, **options}
+        laplace(epsilon, RECORDS),
+        SMALL,
+        signal=as_they_are,
+        seed=seed,
+        **{"count": RECORDS, "delta": 0.0, **HERE, **options},
     )
 
 
@@ -68,7 +54,7 @@ def test_the_bound_by_hand():
     members = np.ones(RECORDS, bool)
     members[rows] = coins
     run = int(np.random.SeedSequence(3).spawn(6)[2].generate_state(1)[0])
-    outputs = laplace(4.0)(np.flatnonzero(members), run)(None)
+    outputs = laplace(4.0, RECORDS)(np.flatnonzero(members), run)(None)
     again = dm.one_run(OneRun(outputs[rows], coins), delta=0.0, seed=3)
     assert audit.headline.low == again.low
     assert 1.0 < again.low < 4.0
@@ -122,10 +108,8 @@ def test_rows_of_the_data_as_canaries():
 
 
 def test_an_audit_is_json_of_the_schema_and_comes_back():
-    jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads((Path(__file__).parents[2] / "docs" / "audit.schema.json").read_text(encoding="utf-8"))
     audit = simulated(2.0, 0, delta=1e-5)
-    jsonschema.validate(json.loads(audit.to_json()), schema)
+    valid(audit)
     assert dm.Audit.from_json(audit.to_json()).to_json() == audit.to_json()
 
 

@@ -179,6 +179,22 @@ def test_real_nonmembers_give_a_bound_after_the_shift_check():
     assert audit.headline.epsilon <= found["one-run, real non-members"].low + 1.0
 
 
+def test_every_target_has_its_own_bounds():
+    audit = audited()
+    strong, weak, none = audit.details["targets"]
+    assert strong["one_run"] > max(weak["one_run"], none["one_run"])
+    run = next(e for e in audit.estimates if e.method == "one-run on generated non-members")
+    assert strong["one_run"] == run.epsilon
+    real = audit.details["real"]
+    assert [row["name"] for row in real["targets"]] == ["strong", "weak", "none"]
+    first, second, last = real["targets"]
+    assert {key: first[key] for key in ("epsilon", "one_run", "auc")} == {
+        k: real[k] for k in ("epsilon", "one_run", "auc")
+    }
+    assert first["auc"] > second["auc"] > last["auc"] and last["epsilon"] == 0.0
+    assert first["epsilon"] == next(e for e in audit.estimates if e.method == "panoramia, real non-members").epsilon
+
+
 def test_bounds_of_throws_by_hand():
     rng = np.random.default_rng(21)
     pair = Pair(rng.normal(1, 1, 300), rng.normal(0, 1, 300))

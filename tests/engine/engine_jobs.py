@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -57,6 +58,9 @@ def misbehave(task, shared):
     elif kind == "hang":
         print("going to sleep", flush=True)
         time.sleep(600)
+    elif kind == "litter":
+        Path(task.arguments["names"]).write_text(tempfile.mkdtemp())
+        os._exit(3)
     elif kind == "raise":
         print("printed before the error")
         raise ValueError("no such\nluck")

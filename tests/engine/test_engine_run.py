@@ -6,6 +6,7 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -148,8 +149,6 @@ def test_a_task_that_keeps_failing_does_not_stop_the_others(tmp_path, kind, erro
     if stored:
         assert Path(failed.info["log"]).parent == store.folder / "logs"
         assert len(store.ls()) == 4
-    else:
-        Path(failed.info["log"]).unlink()
 
 
 def test_a_hanging_task_is_ended_and_tried_again(tmp_path):
@@ -168,8 +167,7 @@ def test_a_hanging_task_is_ended_and_tried_again(tmp_path):
 def test_retries_can_be_none_or_many(tmp_path):
     for retries in (0, 3):
         todo = [Task("t", {"kind": "raise", "notes": str(tmp_path / f"notes{retries}")}, 0)]
-        (result,) = run(jobs.misbehave, todo, engine="inline", retries=retries, progress=False)
-        Path(result.info["log"]).unlink()
+        (_,) = run(jobs.misbehave, todo, engine="inline", retries=retries, progress=False)
         assert notes(tmp_path / f"notes{retries}") == [0] * (retries + 1)
 
 
@@ -184,7 +182,6 @@ def alive(pid):
 def test_a_command_ends_with_its_task(tmp_path):
     todo = [Task("t", {"kind": "command", "pid": str(tmp_path / "pid")}, 0)]
     (result,) = run(jobs.misbehave, todo, workers=1, timeout=1.0, retries=0, progress=False)
-    Path(result.info["log"]).unlink()
     assert result.error == "it took longer than 1 s"
     assert not alive((tmp_path / "pid").read_text())
 
@@ -300,16 +297,51 @@ def test_tasks_do_not_pile_up(monkeypatch):
     assert Counting.most == 4
 
 
-def test_ten_lines_of_progress(capfd):
-    list(run(jobs.draw, tasks(50), engine="inline"))
-    out, err = capfd.readouterr()
-    lines = err.splitlines()
-    assert out == ""
-    assert len(lines) == 10
-    assert re.fullmatch(r"dosimeter: 5 of 50 tasks \(10%\), about .* left", lines[0])
-    assert re.fullmatch(r"dosimeter: 50 of 50 tasks \(100%\), in .*", lines[-1])
+def test_one_line_of_progress(capfd, tmp_path):
+    options = {"engine": "inline", "store": Store(tmp_path)}
+    list(run(jobs.draw, tasks(30), **options))
+    list(run(jobs.draw, tasks(50), **options))
     list(run(jobs.draw, tasks(5), engine="inline", progress=False))
-    assert capfd.readouterr() == ("", "")
+    results = run(jobs.draw, tasks(9, size=7), **options)
+    next(results)
+    results.close()
+    out, err = capfd.readouterr()
+    assert out == ""
+    first, second, left = err.splitlines()
+    assert re.fullmatch(r"dosimeter: 30 of 30 tasks in \d.*s", first)
+    assert re.fullmatch(r"dosimeter: 50 of 50 tasks in \d.*s, 30 from the store", second)
+    assert re.fullmatch(r"dosimeter: 1 of 9 tasks in \d.*s", left)
+
+
+@pytest.mark.parametrize("engine", ["inline", "local"])
+def test_only_failed_tasks_leave_something(tmp_path, monkeypatch, capfd, engine):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(driver_module, "_IN_MEMORY", 10)
+    old, recent = tmp_path / "dosimeter-logs-old", tmp_path / "dosimeter-logs-recent"
+    for folder, age in ((old, 8), (recent, 6)):
+        folder.mkdir()
+        (folder / "task-0.txt").write_text("a story")
+        then = time.time() - age * 86_400
+        os.utime(folder, (then, then))
+    mishap = Task("t", {"kind": "raise", "flag": str(tmp_path / "flag")}, 9)
+    options = {"shared": X, "engine": engine, "workers": 2}
+    assert all(r.error is None for r in run(jobs.misbehave, [mishap, *tasks(5)], progress=False, **options))
+    (tmp_path / "flag").unlink()
+    assert sorted(tmp_path.iterdir()) == [old, recent]  # a task that fails once leaves nothing
+    hopeless = Task("t", {"kind": "raise"}, 9)
+    results = list(run(jobs.misbehave, [hopeless, *tasks(3), hopeless], **options))
+    (folder,) = set(tmp_path.iterdir()) - {recent}
+    logs = [Path(r.info["log"]) for r in results if r.error is not None]
+    assert sorted(folder.iterdir()) == logs and len(logs) == 2
+    assert all("no such\nluck" in log.read_text() for log in logs)
+    assert f", 2 failed (see {folder})\n" in capfd.readouterr().err
+
+
+def test_what_a_killed_task_leaves_goes_with_the_run(tmp_path):
+    todo = Task("t", {"kind": "litter", "names": str(tmp_path / "names")}, 0)
+    (result,) = run(jobs.misbehave, [todo], workers=1, retries=0, progress=False)
+    assert result.error == "its process died with exit code 3"
+    assert not Path((tmp_path / "names").read_text()).exists()
 
 
 def test_remaining_time(monkeypatch):

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import dosimeter
 from dosimeter import InputError
 from dosimeter.engine import Task, key_of
-from dosimeter.engine.tasks import checked_shared, fingerprint, plain
+from dosimeter.engine.tasks import checked_shared, fingerprint
+from dosimeter.estimate import plain
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

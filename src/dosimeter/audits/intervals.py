@@ -29,7 +29,7 @@ from dosimeter.estimate import Estimate, Validity
 from dosimeter.estimators.bayesian import bayesian
 from dosimeter.estimators.gaussian import gaussian
 from dosimeter.estimators.lower_bound import lower_bound
-from dosimeter.estimators.ranked import claim_of_bound
+from dosimeter.estimators.ranked import proven
 from dosimeter.estimators.rates import clopper_pearson, clopper_pearson_limits, jeffreys, jeffreys_limits, rectangle
 from dosimeter.estimators.thresholds import counts_over_curve
 from dosimeter.evidence import Counts, OneRun, Scores
@@ -197,16 +197,13 @@ def worst_point(evidence: Evidence, *, delta: float, confidence: float) -> Estim
     low = float(found.epsilon[index])
     cells = {name: int(getattr(found, name)[index]) for name in ("tp", "fn", "fp", "tn")}
     seen = cells["tp"] + cells["fn"] > 0 and cells["fp"] + cells["tn"] > 0
-    return Estimate(
-        epsilon=low,
-        low=low,
-        high=math.inf,
-        delta=delta,
-        confidence=confidence,
-        method="clopper-pearson, worst point",
-        validity=Validity.INDEPENDENT_RUNS,
-        claim=claim_of_bound(low, delta, confidence)
-        + f" This is the largest bound of {evidence.points} points, which all hold at once.",
+    return proven(
+        low,
+        delta,
+        confidence,
+        "clopper-pearson, worst point",
+        Validity.INDEPENDENT_RUNS,
+        f" This is the largest bound of {evidence.points} points, which all hold at once.",
         threshold=evidence.threshold,
         counts=Counts(**cells) if seen else None,
         details={"point": index, "points": evidence.points, "threshold_rule": "fixed on shadow models"},

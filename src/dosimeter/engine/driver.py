@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
@@ -16,7 +14,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import InputError, show
 from dosimeter.engine.pool import Inline, Pool, cores
 from dosimeter.engine.progress import Progress
-from dosimeter.engine.scratch import Scratch
+from dosimeter.engine.scratch import Logs, Scratch
 from dosimeter.engine.store import Store
 from dosimeter.engine.tasks import Arrays, Function, Result, Task, checked_shared, fingerprint, function_name, key_of
 from dosimeter.engine.work import Outcome
@@ -47,7 +45,8 @@ def run(
     is part of the key, so change it with the function. A task that raises, whose worker dies or that takes longer than
     `timeout` seconds is tried again up to `retries` times; then its result has an `error`, and the others go on.
     `memory` (bytes) is a limit for all workers together: the first task is measured alone, then as many run as fit.
-    With `keep_workers` local processes wait a minute for the next run that keeps them.
+    With `keep_workers` local processes wait a minute for the next run that keeps them. The log of a task that failed is
+    kept with the store, or else for a week in a temporary folder; its result names the file.
     """
     name = function_name(function)
     todo = _checked_tasks(tasks)
@@ -115,6 +114,7 @@ class _Run:
         self._failures: dict[int, int] = {}
         self._finished: dict[int, Result | _OnDisk] = {}
         self._spill: Scratch | None = None
+        self._logs = Logs()
 
     def results(self) -> Iterator[Result]:
         try:
@@ -122,8 +122,7 @@ class _Run:
                 yield self._result(turn)
         except KeyboardInterrupt:
             message = self._how_to_go_on()
-            self._progress.close()
-            self._progress.say(message)
+            self._progress.close(message)
             raise KeyboardInterrupt(message) from None
         finally:
             self._progress.close()
@@ -193,9 +192,9 @@ class _Run:
             if self._failures[index] <= self._retries:
                 self._again.append(index)
                 return
-            info = {"log": self._log(index, f"{outcome.error}\n\n{outcome.log}")}
-            self._finished[index] = Result(self._tasks[index], None, info, outcome.error)
-            self._progress.step(failed=True)
+            log = self._log(index, f"{outcome.error}\n\n{outcome.log}")
+            self._finished[index] = Result(self._tasks[index], None, {"log": log}, outcome.error)
+            self._progress.step(log=log)
             return
         assert outcome.arrays is not None
         if self._store is not None:
@@ -242,11 +241,7 @@ class _Run:
                 return str(self._store.log(self._key(index), text))
             except OSError:  # a full disk must not hide why the task failed
                 pass
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", errors="replace", prefix="dosimeter-log-", suffix=".txt", delete=False
-        ) as file:
-            file.write(text)
-        return str(Path(file.name))
+        return str(self._logs.write(f"task-{index}", text))
 
     def _how_to_go_on(self) -> str:
         progress = self._progress

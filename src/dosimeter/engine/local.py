@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -296,11 +297,13 @@ def _serve(pipe: connection.Connection) -> None:
             elif kind == "run":
                 output, function, files = content
                 _redirect(output)
+                tempfile.tempdir = str(Path(output).parent)  # what a killed task leaves goes with the run
                 forget_peak()
                 shared, patience = read_shared(files), None
                 pipe.send(("ready", None))
             else:
                 _redirect(os.devnull)
+                tempfile.tempdir = None
                 function, shared, patience = None, None, _PARKED_FOR
 
 

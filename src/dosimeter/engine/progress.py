@@ -1,9 +1,10 @@
-"""How far a run is and how long it may take: a bar on a terminal, else a line for every tenth."""
+"""How far a run is and how long it may take: a bar on a terminal, else one line when it is through."""
 
 from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 
@@ -13,8 +14,8 @@ class Progress:
     def __init__(self, total: int, *, shown: bool = True) -> None:
         self.total, self.done, self.cached, self.failed = total, 0, 0, 0
         self._shown = shown and total > 0
-        self._start = time.monotonic()
-        self._tenth = 0
+        self._start = self._last = time.monotonic()
+        self._logs = ""
         self._bar: Any = None
         if self._shown and sys.stderr is not None and sys.stderr.isatty():
             self._bar = _bar(total)
@@ -23,39 +24,40 @@ class Progress:
         """The first task starts now; what went before does not count for the pace."""
         self._start = time.monotonic()
 
-    def step(self, *, cached: bool = False, failed: bool = False) -> None:
-        """One more task is finished."""
+    def step(self, *, cached: bool = False, log: str | None = None) -> None:
+        """One more task is finished; one that failed has a log."""
+        self._last = time.monotonic()
         self.done += 1
         self.cached += cached
-        self.failed += failed
-        if not self._shown:
-            return
+        if log is not None:
+            self.failed += 1
+            self._logs = str(Path(log).parent)
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=self.done, note=self._note())
-        elif self.done * 10 // self.total > self._tenth or self.done == self.total:
-            self._tenth = self.done * 10 // self.total
-            self.say(f"{self.done} of {self.total} tasks ({self.done / self.total:.0%}){self._note()}")
 
-    def say(self, message: str) -> None:
-        """A line for the user, unless the run is silent."""
-        if self._shown and sys.stderr is not None:
-            print(f"dosimeter: {message}", file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """Take the bar away."""
-        if self._bar is not None:
+    def close(self, message: str | None = None) -> None:
+        """Take the bar away, or write the one line of a run that is over; `message` is said instead of it."""
+        barred, shown = self._bar is not None, self._shown and sys.stderr is not None
+        self._shown = False
+        if barred:
             self._bar.stop()
             self._bar = None
+        if message is None and (self.failed if barred else self.done):
+            where = f" (see {self._logs})" if self.failed else ""
+            message = f"{self.done} of {self.total} tasks{self._spent()}{where}"
+        if shown and message is not None:
+            print(f"dosimeter: {message}", file=sys.stderr, flush=True)
 
     def _note(self) -> str:
-        parts = [f"{self.cached} from the store"] if self.cached else []
-        if self.failed:
-            parts.append(f"{self.failed} failed")
-        if (left := self.seconds_left()) is not None and self.done < self.total:
-            parts.append(f"about {duration(left)} left")
-        elif self.done == self.total:
-            parts.append(f"in {duration(time.monotonic() - self._start)}")
-        return "".join(f", {part}" for part in parts)
+        left = self.seconds_left()
+        return self._counts() + f", about {duration(left)} left" if left else self._spent()
+
+    def _spent(self) -> str:
+        return f" in {duration(self._last - self._start)}{self._counts()}"
+
+    def _counts(self) -> str:
+        stored = f", {self.cached} from the store" if self.cached else ""
+        return stored + (f", {self.failed} failed" if self.failed else "")
 
     def seconds_left(self) -> float | None:
         """The remaining time at the pace so far, from the tasks that were computed; None before the first."""

@@ -1,4 +1,4 @@
-"""A temporary folder that goes with the process, at the latest when the next run looks around."""
+"""Temporary folders: one that goes with its run or when the next looks around, and one for logs that stays a week."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ import numpy.typing as npt
 from dosimeter.engine.tasks import Arrays
 
 _PREFIX = "dosimeter-run-"
+_LOGS = "dosimeter-logs-"
+_WEEK = 7 * 86_400.0  # seconds that logs are kept
 
 
 class Scratch:
@@ -34,6 +37,22 @@ class Scratch:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+class Logs:
+    """The logs of a run's failed tasks; their folder is made for the first one, and old folders go then."""
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+
+    def write(self, name: str, text: str) -> Path:
+        """Keep a text; the file's path."""
+        if self._folder is None:
+            _remove_old_logs()
+            self._folder = Path(tempfile.mkdtemp(prefix=_LOGS))
+        file = self._folder / f"{name}.txt"
+        file.write_text(text, encoding="utf-8", errors="replace")
+        return file
 
 
 def write_shared(folder: Path, shared: Mapping[str, npt.NDArray[Any]]) -> list[tuple[str, str]]:
@@ -90,3 +109,10 @@ def _remove_abandoned() -> None:
             with contextlib.suppress(OSError):
                 shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
+
+
+def _remove_old_logs() -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{_LOGS}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > _WEEK:
+                shutil.rmtree(folder, ignore_errors=True)

@@ -29,7 +29,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dosimeter._validate import InputError, show
-from dosimeter.engine.tasks import Arrays, canonical, plain
+from dosimeter.engine.tasks import Arrays, canonical
+from dosimeter.estimate import plain
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _TEMPORARY = ".tmp-"

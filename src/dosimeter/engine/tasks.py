@@ -62,19 +62,6 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def plain(value: Any) -> Any:
-    """A value as strict JSON can hold it; a number that is not finite becomes None, an unknown object its text."""
-    if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(name): plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
-
-
 def function_name(function: Any) -> str:
     """The name by which another process finds the function, or the class of a callable object.
 

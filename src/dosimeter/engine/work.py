@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dosimeter._validate import show
-from dosimeter.engine.tasks import Arrays, Function, Task, plain
+from dosimeter.engine.tasks import Arrays, Function, Task
+from dosimeter.estimate import plain
 
 LOG_TAIL = 20_000  # characters of a task's output that are kept
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")

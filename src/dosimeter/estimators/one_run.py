@@ -25,7 +25,7 @@ from dosimeter import region
 from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent
 from dosimeter.estimators.rank_betting import rank_betting, score_order
-from dosimeter.estimators.ranked import claim_of_bound, logit_bound, ranked
+from dosimeter.estimators.ranked import logit_bound, proven, ranked
 from dosimeter.evidence import MOST_RECORDS, OneRun
 
 TERMS = ("smaller", "steinke", "coupling")
@@ -368,16 +368,13 @@ def _fixed(
         term=term,
         only_in=min(made.k_in, made.k_out) == 0,
     )
-    return Estimate(
-        epsilon=epsilon,
-        low=epsilon,
-        high=math.inf,
-        delta=delta,
-        confidence=confidence,
-        method="one-run",
-        validity=Validity.FINITE_SAMPLE,
-        claim=claim_of_bound(epsilon, delta, confidence)
-        + f" {made.correct} of {total} guesses about {records} audit records were right, the number fixed in advance.",
+    return proven(
+        epsilon,
+        delta,
+        confidence,
+        "one-run",
+        Validity.FINITE_SAMPLE,
+        f" {made.correct} of {total} guesses about {records} audit records were right, the number fixed in advance.",
         warnings=warnings,
         details=_details(records, made) | {"term": term},
     )

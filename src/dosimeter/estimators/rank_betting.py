@@ -17,7 +17,7 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.estimate import Estimate, Validity, number
-from dosimeter.estimators.ranked import claim_of_bound
+from dosimeter.estimators.ranked import proven
 from dosimeter.evidence import MOST_RECORDS, OneRun
 
 STAKES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
@@ -133,16 +133,13 @@ def rank_betting(
     epsilon = found if found > floor else 0.0
     if floor > 0.0:
         warnings = (*warnings, _floor_warning(total, d, floor))
-    return Estimate(
-        epsilon=epsilon,
-        low=epsilon,
-        high=math.inf,
-        delta=d,
-        confidence=confidence,
-        method="rank betting",
-        validity=Validity.FINITE_SAMPLE,
-        claim=claim_of_bound(epsilon, d, confidence)
-        + f" {int(right.sum())} of {right.size} guesses about {total} audit records were right; the bets on them, the "
+    return proven(
+        epsilon,
+        d,
+        confidence,
+        "rank betting",
+        Validity.FINITE_SAMPLE,
+        f" {int(right.sum())} of {right.size} guesses about {total} audit records were right; the bets on them, the "
         "surest first, hold for every number of guesses at once.",
         warnings=warnings,
         details={

@@ -90,16 +90,13 @@ def ranked(
     alpha = (1 - confidence) * game.served
     walks = _walks(game, delta, alpha, order, rng)
     best = max(walks, key=lambda w: w.epsilon)
-    return Estimate(
-        epsilon=best.epsilon,
-        low=best.epsilon,
-        high=np.inf,
-        delta=delta,
-        confidence=confidence,
-        method="ranked",
-        validity=Validity.FINITE_SAMPLE if isinstance(evidence, OneRun) else Validity.INDEPENDENT_RUNS,
-        claim=claim_of_bound(best.epsilon, delta, confidence)
-        + (" This holds for every number of guesses at once." if best.epsilon > 0 else ""),
+    return proven(
+        best.epsilon,
+        delta,
+        confidence,
+        "ranked",
+        Validity.FINITE_SAMPLE if isinstance(evidence, OneRun) else Validity.INDEPENDENT_RUNS,
+        " This holds for every number of guesses at once." if best.epsilon > 0 else "",
         warnings=evidence.mask_warnings if isinstance(evidence, OneRun) else (),
         details={
             "order": best.order,
@@ -124,6 +121,14 @@ def claim_of_bound(epsilon: float, delta: float, confidence: float) -> str:
             "that is not proof of privacy."
         )
     return f"With {percent(confidence)} confidence the privacy loss is at least ε = {number(epsilon)} at {at}."
+
+
+def proven(
+    low: float, delta: float, confidence: float, method: str, validity: Validity, addition: str, **fields: Any
+) -> Estimate:
+    """The estimate of a lower bound: nothing bounds ε from above, and its sentence goes on with the addition."""
+    claim = claim_of_bound(low, delta, confidence) + addition
+    return Estimate(low, low, np.inf, delta, confidence, method, validity, claim, **fields)
 
 
 def _game(evidence: Scores | OneRun, rng: np.random.Generator) -> Game:
