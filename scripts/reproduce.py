@@ -263,6 +263,7 @@ def main(arguments: list[str] | None = None) -> int:
             traceback.print_exc()
             failed += 1
             continue
+        kept = read(KEPT) | {paper: kept[paper]}  # another paper may have been run meanwhile
         write(kept, KEPT, PAGE)
         failed += report(paper, kept[paper]["rows"])
     return 1 if failed else 0

@@ -101,10 +101,10 @@ def test_tables_of_rows_with_and_without_real_nonmembers():
         assert len({line.count("|") for line in text.splitlines()}) == 1
     measured = next(text for title, text in made.items() if title.startswith("Table 8.1"))
     assert "| Adult | 100 epochs | 1.000 | 1.500 (1.400 to 1.600) | 0.500 (0.400 to 0.600) | 2 of 2 |" in measured
-    assert "| texts | 5 epochs | 1.000 | 1.000 | 0.000 | 0 of 1 | – | – | 1.000 |" in measured
+    assert "| WikiText-2 | 5 epochs | 1.000 | 1.000 | 0.000 | 0 of 1 | – | – | 1.000 |" in measured
     assert "loss per token" in next(text for title, text in made.items() if title.startswith("Table 7.1"))
     private = next(text for title, text in made.items() if title.startswith("DP-SGD"))
-    assert private.count("\n") == 3 and "texts" not in private
+    assert private.count("\n") == 3 and "WikiText" not in private
     assert tables.of_private({"text": [bare()]}) == {} and tables.of_silence({}) == {}
 
 
@@ -122,8 +122,8 @@ def test_figures_of_rows_with_and_without_curves(tmp_path):
     )
     drawn = {name: text for draw in drawings for name, text in draw(tmp_path, found).items()}
     assert len(drawn) == 6 and all((tmp_path / name).read_text().startswith("<svg") for name in drawn)
-    assert "Adult seed 0" in drawn["bound_recall.svg"] and "texts" not in drawn["bound_recall.svg"]
-    assert "texts" in (tmp_path / "sweep.svg").read_text()
+    assert "Adult seed 0" in drawn["bound_recall.svg"] and "WikiText" not in drawn["bound_recall.svg"]
+    assert "WikiText" in (tmp_path / "sweep.svg").read_text()
     assert [len(draw(tmp_path, {"text": [bare()]})) for draw in drawings] == [0, 0, 0, 1, 0]
 
 

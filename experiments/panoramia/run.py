@@ -1,17 +1,15 @@
 """PANORAMIA (Kazmi 2024): bounds in closed form, silence without a leak, and over-fitting seen on three kinds of data.
 
 `python experiments/panoramia/run.py adult|images|text|silent [--quick]` trains and audits; DOSIMETER_DATA names the
-folder of the data. `results()` is what `make reproduce` runs.
+folder of the data. What is finished is kept in `.reproduce/store`, for the same command and for `make reproduce`, which
+runs `results()`, `tables()` and `figures()`.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
-import json
 import sys
 import tomllib
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,74 +21,123 @@ from dosimeter.audits.null_band import LEVEL, Pair, judge
 from dosimeter.engine import Store
 
 FOLDER = Path(__file__).resolve().parent
+ROOT = FOLDER.parents[1]
+if not __package__:  # started as a file
+    sys.path.insert(0, str(ROOT))
+
+from experiments.panoramia import kept, summary  # noqa: E402
+from experiments.panoramia import tables as texts  # noqa: E402
+
 CONFIG = tomllib.loads((FOLDER / "config.toml").read_text(encoding="utf-8"))
-FILES = {"adult": "adult", "images": "images", "text": "texts"}
+KINDS = {"mini": ("table",), "quick": ("adult", "images", "text"), "full": ("adult", "images", "text")}
+SILENT = {"no_leak.audits": "silent", "no_leak.larger_audits": "silent_larger"}
 SIMULATED = 200
 
 
-def _beside(name: str) -> Any:
-    """A module of this folder, whether this file was started or imported."""
-    if __package__:
-        return importlib.import_module(f"{__package__}.{name}")
-    if str(FOLDER.parent) not in sys.path:
-        sys.path.insert(0, str(FOLDER.parent))
-    return importlib.import_module(f"{FOLDER.name}.{name}")
-
-
 @lru_cache(maxsize=8)
-def measured(kind: str, size: str, store: Store | None = None) -> tuple[dict[str, float], ...]:
+def measured(kind: str, size: str, store: Store | None = None, workers: int | None = None) -> tuple[summary.Row, ...]:
     """What the audits of one kind of data measured, one entry for each seed; printed as they come."""
-    settings = CONFIG[kind][size]
-    module = _beside(FILES[kind])
-    rows = []
-    for seed in range(settings["first_seed"], settings["first_seed"] + settings["seeds"]):
-        rows.append(module.ordered(settings, seed, **({"store": store} if kind == "images" else {})))
-        print(json.dumps({"kind": kind, **{key: round(value, 4) for key, value in rows[-1].items()}}), flush=True)
-    return tuple(rows)
-
-
-@lru_cache(maxsize=2)
-def silent_audits(size: str) -> tuple[bool, ...]:
-    """Whether ε̃ was 0, for each audit of a network that never saw the members."""
-    settings = CONFIG["silent"][size]
-    ask: Callable[..., bool] = _beside("adult").silent
-    found: list[bool] = []
-    for seed in range(settings["first_seed"], settings["first_seed"] + settings["repetitions"]):
-        found.append(ask(settings, seed))
-        if not found[-1] or len(found) % 20 == 0:
-            print(json.dumps({"kind": "silent", "seed": seed, "silent": sum(found), "of": len(found)}), flush=True)
+    found = []
+    engine = "inline" if size == "mini" else "local"
+    for row in kept.rows(kind, CONFIG[kind][size], store, engine=engine, workers=workers):
+        found.append(row)
+        if size != "mini":
+            measures = ", ".join(f"{t['name']}: {t['epsilon']:.3f}" for t in row["targets"])
+            print(f"{kind}, seed {row['seed']}: c_lb {row['c_lb']:.3f}; {measures}", flush=True)
     return tuple(found)
 
 
-def rises(rows: tuple[dict[str, float], ...]) -> float:
-    """The share of seeds in which ε̃ is larger after many epochs than after few."""
-    return float(np.mean([row["many"] > row["few"] for row in rows]))
-
-
-def below_real(rows: tuple[dict[str, float], ...]) -> float:
-    """The share of seeds in which ε̃ is at most the best bound with real non-members on the same members."""
-    return float(np.mean([row["many"] <= max(row["real"], row["real_one_run"]) for row in rows]))
+@lru_cache(maxsize=8)
+def silent_audits(
+    section: str, size: str, store: Store | None = None, workers: int | None = None
+) -> tuple[summary.Row, ...]:
+    """The audits of networks that never saw the members."""
+    found: list[summary.Row] = []
+    for row in kept.rows("silent", CONFIG[section][size], store, workers=workers):
+        found.append(row)
+        if row["epsilon"] > 0 or len(found) % 20 == 0:
+            silent = sum(r["epsilon"] == 0 for r in found)
+            print(f"{section}, seed {row['seed']}: ε̃ {row['epsilon']:.3f}; 0 in {silent} of {len(found)}", flush=True)
+    return tuple(found)
 
 
 def results(size: str = "mini", store: Store | None = None) -> dict[str, float | Exception]:
-    """Bounds at a fixed number of guesses, silence in simulated audits; from quick on, what real models give."""
+    """Bounds at a fixed number of guesses, silence without a leak, and what audits of real models show."""
     found: dict[str, float | Exception] = {"bound.90_of_100": _fixed(), "no_leak.simulated": _simulated()}
-    if size == "mini":
-        return found
-    for kind in FILES:
+    for kind in KINDS[size]:
         try:
             rows = measured(kind, size, store)
         except (ImportError, InputError) as error:
             found[kind] = error
             continue
-        found[f"{kind}.rises"] = rises(rows)
-        if kind == "adult":
-            found["adult.below_real"] = below_real(rows)
-    try:
-        found["no_leak.audits"] = float(np.mean(silent_audits(size)))
-    except InputError as error:
-        found["no_leak.audits"] = error
+        found |= {f"{kind}.{name}": value for name, value in _shown(kind, rows).items()}
+    for name, section in SILENT.items() if size != "mini" else ():
+        try:
+            found[name] = float(np.mean([r["epsilon"] == 0.0 for r in silent_audits(section, size, store)]))
+        except InputError as error:
+            found[name] = error
     return found
+
+
+def _shown(kind: str, rows: tuple[summary.Row, ...]) -> dict[str, float]:
+    if kind == "table":
+        return {"fits": summary.rises(rows, column="train"), "below_real": summary.below_real(rows)}
+    few = CONFIG[kind].get("few")
+    found = {
+        "rises": summary.rises(rows, few),
+        "auc_rises": summary.rises(rows, few, "auc"),
+        "below_real": summary.below_real(rows),
+    }
+    if kind == "adult":
+        found |= {
+            "c_lb": float(np.mean([row["c_lb"] for row in rows])),
+            "dp_below_guarantee": summary.below_guarantee(rows),
+            "dp_below_plain": summary.private_below(rows),
+        }
+    return found
+
+
+def _available(size: str, store: Store | None) -> dict[str, tuple[summary.Row, ...]]:
+    found = {}
+    for kind in KINDS[size]:
+        try:
+            found[kind] = measured(kind, size, store)
+        except (ImportError, InputError):
+            continue
+    return found
+
+
+def tables(size: str = "mini", store: Store | None = None) -> dict[str, str]:
+    """Tables 7.1 and 8.1, DP-SGD, the cost, and the audits without a leak."""
+    found = _available(size, store)
+    if not found:
+        return {}
+    told = texts.of_targets(found) | texts.of_audits(found) | texts.of_private(found) | texts.of_cost(found)
+    if size == "mini":
+        return told
+    try:
+        silent = {CONFIG[s][size]["members"]: silent_audits(s, size, store) for s in SILENT.values()}
+    except InputError:
+        return told
+    return told | texts.of_silence(silent)
+
+
+def figures(size: str, folder: Path, store: Store | None = None) -> dict[str, str]:
+    """Figures 8.1 to 8.3 and 8.6, the over-fitting sweep and DP-SGD in `folder`: their captions by file name."""
+    from experiments.panoramia import pictures
+
+    found = _available(size, store)
+    drawn: dict[str, str] = {}
+    if found:
+        for draw in (
+            pictures.of_strength,
+            pictures.of_curves,
+            pictures.of_real,
+            pictures.of_sweep,
+            pictures.of_private,
+        ):
+            drawn |= draw(folder, found)
+    return drawn
 
 
 def _fixed() -> float:
@@ -117,21 +164,25 @@ def _simulated() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("experiment", choices=[*FILES, "silent"])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiment", choices=[*KINDS["full"], "silent"])
     parser.add_argument("--quick", action="store_true")
-    arguments = parser.parse_args()
-    size = "quick" if arguments.quick else "full"
-    if arguments.experiment == "silent":
-        audits = silent_audits(size)
-        share = float(np.mean(audits))
-        error = (share * (1 - share) / len(audits)) ** 0.5
-        print(f"silent in {sum(audits)} of {len(audits)} audits: {share:.3f} ± {error:.3f}")
-        return
-    rows = measured(arguments.experiment, size)
-    print(f"measured leak rises with over-fitting in {sum(r['many'] > r['few'] for r in rows)} of {len(rows)} seeds")
-    if arguments.experiment == "adult":
-        print(f"at most the bound with real non-members in {round(below_real(rows) * len(rows))} of {len(rows)} seeds")
+    parser.add_argument("--workers", type=int, help="processes at once; one for each core if not given")
+    given = parser.parse_args()
+    size: Any = "quick" if given.quick else "full"
+    store = Store(ROOT / ".reproduce" / "store")
+    if given.experiment == "silent":
+        found = {CONFIG[s][size]["members"]: silent_audits(s, size, store, given.workers) for s in SILENT.values()}
+        told = texts.of_silence(found)
+    else:
+        rows = measured(given.experiment, size, store, given.workers)
+        told = texts.of_targets({given.experiment: rows}) | texts.of_audits({given.experiment: rows})
+        few = CONFIG[given.experiment].get("few")
+        first, last = summary.compared(rows[0], few)
+        more = round(summary.rises(rows, few) * len(rows))
+        print(f"ε̃ is larger after {last['name']} than after {first['name']} in {more} of {len(rows)} seeds")
+    for title, table in told.items():
+        print(f"\n{title}\n\n{table}")
 
 
 if __name__ == "__main__":

@@ -1,100 +1,147 @@
-"""Texts: a small causal transformer trained for few and for many epochs on beginnings of sentences of WikiText-2."""
+"""Texts: small causal transformers trained for few and for many epochs on short passages of WikiText-2."""
 
 from __future__ import annotations
 
-import re
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from dosimeter import audit_members_only
 from dosimeter.datasets import load
+from dosimeter.engine import Store
 from dosimeter.generators import NGram
 from dosimeter.models import HuggingFace
 
-from .summary import ordering
+from .summary import kept
 
-FEWEST, MOST = 8, 30  # words of a sentence
-KEPT = 7  # its first words are a record: what n-grams write can be told from longer texts too easily
-UNKNOWN, PADDING = 0, 1
+START, UNKNOWN = 0, "<unk>"
+HEADS = 4
 
 
 class Words:
-    """A tokenizer of whole words: the most frequent ones have numbers, all others share one."""
+    """A tokenizer of whole words: each has a number, and every text begins with the same one."""
 
-    pad_token_id = PADDING
+    pad_token_id = START
 
-    def __init__(self, texts: list[str], size: int) -> None:
-        counts = Counter(word for text in texts for word in text.split())
-        self.numbers = {word: at + 2 for at, (word, _) in enumerate(counts.most_common(size - 2))}
-        self.size = size
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self.numbers = {word: at + 1 for at, word in enumerate(words)}
+        self.size = len(words) + 1
 
     def __call__(
         self, texts: list[str], *, truncation: bool = False, max_length: int | None = None
     ) -> dict[str, list[list[int]]]:
-        rows = [[UNKNOWN, *(self.numbers.get(word, UNKNOWN) for word in text.split())] for text in texts]
+        other = self.numbers[UNKNOWN]
+        rows = [[START, *(self.numbers.get(word, other) for word in text.split())] for text in texts]
         return {"input_ids": [row[:max_length] if truncation else row for row in rows]}
 
 
-def sentences(count: int, seed: int) -> list[str]:
-    """Different beginnings of sentences of WikiText-2 in a random order."""
+@cache
+def corpus(words: int, length: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The most frequent words, and all different passages of so many words; other words are written as <unk>."""
+    texts = [str(text).split() for text in load("wikitext2").X]
+    texts = [text for text in texts if text and text[0] != "="]
+    counts = Counter(chain.from_iterable(texts))
+    ranked = sorted((word for word in counts if word != UNKNOWN), key=lambda word: (-counts[word], word))
+    frequent = (UNKNOWN, *ranked[: words - 1])
+    known = set(frequent)
     found = {
-        " ".join(sentence.split()[:KEPT])
-        for text in load("wikitext2").X
-        for sentence in re.split(r"(?<= [.!?]) ", str(text))
-        if FEWEST <= len(sentence.split()) <= MOST and not sentence.lstrip().startswith("=")
+        " ".join(word if word in known else UNKNOWN for word in text[at : at + length])
+        for text in texts
+        for at in range(0, len(text) - length + 1, length)
     }
-    every = sorted(found)
-    chosen = np.random.default_rng(np.random.SeedSequence(seed)).permutation(len(every))[:count]
-    return [every[at] for at in chosen]
+    return frequent, tuple(sorted(found))
 
 
-def language_model(texts: list[str], words: Words, *, epochs: int, settings: Mapping[str, Any], seed: int) -> Any:
-    """A causal transformer trained on these sentences from scratch."""
+def language_models(
+    texts: list[str], words: Words, *, epochs: Sequence[int], settings: Mapping[str, Any], seed: int
+) -> dict[int, Any]:
+    """One training of a causal transformer from scratch, and the model as it is after each of these epochs."""
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    rows = words(texts)["input_ids"]
-    width = max(map(len, rows))
-    ids = torch.tensor([row + [PADDING] * (width - len(row)) for row in rows])
+    ids = torch.tensor(words(texts)["input_ids"])
+    found = {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        shape = {"n_embd": settings["width"], "n_layer": settings["layers"], "n_head": 2}
+        shape = {"n_embd": settings["width"], "n_layer": settings["layers"], "n_head": HEADS}
         quiet = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-        tokens = {"vocab_size": words.size, "n_positions": MOST + 2, "pad_token_id": PADDING}
-        model = GPT2LMHeadModel(GPT2Config(**shape, **quiet, **tokens, bos_token_id=UNKNOWN, eos_token_id=UNKNOWN))
+        tokens = {"vocab_size": words.size, "n_positions": ids.shape[1], "bos_token_id": START, "eos_token_id": START}
+        model = GPT2LMHeadModel(GPT2Config(**shape, **quiet, **tokens))
         optimiser = torch.optim.AdamW(model.parameters(), lr=settings["learning_rate"], weight_decay=0.0)
-        for _ in range(epochs):
+        for epoch in range(1, max(epochs) + 1):
             for batch in torch.randperm(len(ids)).split(settings["batch"]):
-                given = ids[batch]
-                logits = model(input_ids=given, attention_mask=(given != PADDING).long()).logits
-                loss = torch.nn.functional.cross_entropy(
-                    logits[:, :-1].flatten(0, 1), given[:, 1:].flatten(), ignore_index=PADDING
-                )
+                logits = model(input_ids=ids[batch][:, :-1]).logits
+                loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[batch][:, 1:].flatten())
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
-    return HuggingFace(model.eval(), words, max_length=MOST + 2)
+            if epoch in epochs:
+                found[epoch] = HuggingFace(deepcopy(model).eval(), words, max_length=ids.shape[1])
+    return found
 
 
-def ordered(settings: Mapping[str, Any], seed: int) -> dict[str, float]:
-    """ε̃ of a language model after few and after many epochs; stand-ins are trained for the fewer epochs."""
-    few, many = settings["epochs"]
-    members = sentences(settings["members"], seed)
-    words = Words(sentences(settings["members"], 1_000_000 + seed), settings["words"])
+def entropy(texts: Sequence[str]) -> float:
+    """Of the words one by one, in nats: the loss of a model that knows their frequencies and nothing else."""
+    counts = np.array(list(Counter(chain.from_iterable(text.split() for text in texts)).values()))
+    shares = counts / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
 
-    def trained(texts: list[str], epochs: int, at: int) -> Any:
-        return language_model(texts, words, epochs=epochs, settings=settings, seed=at)
 
-    models = {str(epochs): trained(members, epochs, seed) for epochs in (many, few)}
+def audited(settings: Mapping[str, Any], seed: int, store: Store | None = None) -> dict[str, Any]:
+    """ε̃ of a language model along its training; stand-ins are trained in the same way for `reference_epochs`.
+
+    `store` is not used: the trainings take seconds.
+    """
+    vocabulary, passages = corpus(settings["words"], settings["length"])
+    words, size = Words(vocabulary), settings["members"]
+    order = np.random.default_rng(np.random.SeedSequence(seed)).permutation(len(passages))
+    members, others = ([passages[at] for at in order[k * size : (k + 1) * size]] for k in range(2))
+    sweep = sorted(settings["epochs"])
+    stand_in = settings["reference_epochs"]
+    models = language_models(members, words, epochs=sweep, settings=settings, seed=seed)
+    began = time.process_time()
     audit = audit_members_only(
-        models,
+        {_name(epochs): models[epochs] for epochs in reversed(sweep)},
         members,
-        generator=NGram(order=2),
-        reference=lambda texts, _, at: trained(texts, few, at),
+        generator=NGram(order=settings["order"]),
+        filter=lambda texts, _: np.array([_whole(text, words, settings["length"]) for text in texts]),
+        nonmembers=others,
+        reference=lambda texts, _, at: language_models(texts, words, epochs=[stand_in], settings=settings, seed=at)[
+            stand_in
+        ],
         references=settings["references"],
         seed=seed,
     )
-    return {**ordering(audit, seed), "copies_left_out": audit.details["game"]["copies_left_out"]}
+    taken = time.process_time() - began
+    trained = {
+        _name(epochs): {
+            "epochs": epochs,
+            "dp": None,
+            "train": float(model.losses(members).values.mean()),
+            "test": float(model.losses(others).values.mean()),
+        }
+        for epochs, model in models.items()
+    }
+    game = audit.details["game"]
+    return {
+        **kept(audit, seed, trained, cpu_seconds=taken),
+        "entropy": entropy(members),
+        "unknown": float(np.mean([word == UNKNOWN for text in members for word in text.split()])),
+        "filtered": game["filtered"] / game["sampled"],
+    }
+
+
+def _name(epochs: int) -> str:
+    return f"{epochs} epochs"
+
+
+def _whole(text: str, words: Words, length: int) -> bool:
+    """Whether a generated passage has as many words as the real ones, all of them known."""
+    found = text.split()
+    return len(found) == length and all(word in words.numbers for word in found)

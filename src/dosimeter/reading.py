@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,20 @@ from dosimeter._validate import InputError, show
 Columns = dict[str, npt.NDArray[Any]]
 
 
-def read_columns(path: str | os.PathLike[str]) -> Columns:
-    """All arrays of an .npz, or all columns of a .csv or .parquet file, by name."""
+def read_columns(path: str | os.PathLike[str], *, missing: bool = False) -> Columns:
+    """All arrays of an .npz, or all columns of a .csv or .parquet file, by name.
+
+    With `missing` an empty cell is NaN among numbers and None among words; without, it is refused.
+    """
     try:
         file = Path(path)
     except TypeError:
         raise InputError(f"path must be a file name, got {show(path)}; pass an .npz, .csv or .parquet file.") from None
-    readers = {".npz": _read_npz, ".csv": _read_csv, ".parquet": _read_parquet}
+    readers: dict[str, Callable[[Path, bool], Columns]] = {
+        ".npz": lambda file, _: _read_npz(file),
+        ".csv": _read_csv,
+        ".parquet": _read_parquet,
+    }
     reader = readers.get(file.suffix.lower())
     if reader is None:
         raise InputError(f"{file} has the ending {file.suffix!r}; pass an .npz, .csv or .parquet file.")
@@ -32,7 +39,7 @@ def read_columns(path: str | os.PathLike[str]) -> Columns:
             raise InputError(f"{file} does not exist or is not a file; check the path.")
         if file.stat().st_size == 0:
             raise InputError(f"{file} is empty (0 bytes); write it again.")
-        return reader(file)
+        return reader(file, missing)
     except PermissionError:
         raise InputError(f"{file} may not be read; check its permissions.") from None
     except OSError as error:
@@ -97,20 +104,20 @@ def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -
     return array
 
 
-def _read_csv(path: Path) -> Columns:
+def _read_csv(path: Path, missing: bool) -> Columns:
     import pyarrow
     from pyarrow import csv
 
     try:
-        table = csv.read_csv(path)
+        table = csv.read_csv(path, convert_options=csv.ConvertOptions(strings_can_be_null=missing))
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise InputError(
             f"{path} cannot be read as .csv ({show(str(error))}); it needs a header row and commas."
         ) from None
-    return _from_arrow(table, path)
+    return _from_arrow(table, path, missing)
 
 
-def _read_parquet(path: Path) -> Columns:
+def _read_parquet(path: Path, missing: bool) -> Columns:
     import pyarrow
     from pyarrow import parquet
 
@@ -118,10 +125,10 @@ def _read_parquet(path: Path) -> Columns:
         table = parquet.read_table(path)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read as .parquet ({show(str(error))}); write it again.") from None
-    return _from_arrow(table, path)
+    return _from_arrow(table, path, missing)
 
 
-def _from_arrow(table: Any, path: Path) -> Columns:
+def _from_arrow(table: Any, path: Path, missing: bool) -> Columns:
     columns: Columns = {}
     try:
         names = table.column_names
@@ -131,7 +138,7 @@ def _from_arrow(table: Any, path: Path) -> Columns:
         if name in columns:
             raise InputError(f"{path}: column {name} is there more than once; keep one of them.")
         column = table.column(index)
-        if column.null_count:
+        if column.null_count and not missing:
             row = next(i for i, value in enumerate(column) if not value.is_valid)
             raise InputError(
                 f"{path}: column {name} has {column.null_count} empty cell(s), the first in row {row}; "

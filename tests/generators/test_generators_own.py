@@ -122,16 +122,49 @@ def test_frames_and_arrow_tables(tmp_path):
     assert list(made.columns) == ["age", "town"] and list(made.index) == list(range(6))
 
 
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_missing_values_are_kept_where_the_members_have_some(tmp_path, ending):
+    ages, towns = [1.0, None, 3.0, 4.0], ["a", None, "", "c"]
+    path = write(tmp_path / f"m{ending}", {"age": ages, "town": towns if ending == ".parquet" else ["a", "", "", "c"]})
+    known = {"age": np.array([1.0, np.nan, 2.0]), "town": np.array(["a", None, "c"], object)}
+    made = GeneratedFile(path).fit(known, seed=0).sample(4, seed=0)
+    order = np.argsort(made["age"])  # NaN last
+    assert made["age"][order].tolist()[:3] == [1.0, 3.0, 4.0] and np.isnan(made["age"][order[3]])
+    assert made["town"][order].tolist() == ["a", "" if ending == ".parquet" else None, "c", None]
+    numbers = write(tmp_path / f"n{ending}", {"p": [1.0, None], "q": [0.5, 1.5]})
+    X = GeneratedFile(numbers).fit(np.array([[1.0, 2.0], [np.nan, 0.0]], np.float32), seed=0).sample(2, seed=0)
+    assert X.dtype == np.float32 and np.isnan(X).sum() == 1 and np.isnan(X[X[:, 1] == 1.5, 0]).all()
+    frame = pytest.importorskip("pandas").DataFrame(known)
+    assert GeneratedFile(path).fit(frame, seed=0).sample(4, seed=0).isna().to_numpy().sum() >= 2
+    cases = [
+        (path, {**known, "age": np.ones(3)}, "age is not a finite number in record 1"),
+        (path, {**known, "town": np.array(["a", "b", "c"])}, "column town is empty in record 1"),
+        (numbers, np.ones((3, 2)), "not a finite number in record 1"),
+        (numbers, np.ones((3, 2), int), "empty cell in record 1"),
+    ]
+    for file, members, words in cases:
+        with pytest.raises(InputError, match=words):
+            GeneratedFile(file).fit(members, seed=0)
+    with pytest.raises(InputError, match="label of record 1 is empty"):
+        GeneratedFile(numbers, label="p").fit(({"q": np.ones(2)}, np.ones(2)), seed=0)
+
+
 def test_texts_in_files(tmp_path):
     lines = ["one text", "another\u2028text", "a third"]
     (tmp_path / "g.txt").write_text("\r\n".join(lines) + "\n\n", encoding="utf-8", newline="")
     np.save(tmp_path / "g.npy", np.array(lines))
-    np.savez(tmp_path / "g.npz", X=np.array(lines))
-    write(tmp_path / "g.csv", {"text": lines, "more": [1, 2, 3]})
+    np.savez(tmp_path / "g.npz", X=np.array(lines), y=np.arange(3))
+    write(tmp_path / "g.csv", {"text": lines, "label": [0, 1, 2]})
     for name in ("g.txt", "g.npy", "g.npz", "g.csv"):
-        for members in (TEXTS, (TEXTS, LABELS)):
-            made = GeneratedFile(tmp_path / name).fit(members, seed=0).sample(3, seed=0)
-            assert isinstance(made, list) and sorted(made) == sorted(lines), name
+        made = GeneratedFile(tmp_path / name).fit(TEXTS, seed=0).sample(3, seed=0)
+        assert isinstance(made, list) and sorted(made) == sorted(lines), name
+        labelled = GeneratedFile(tmp_path / name)
+        if name in ("g.txt", "g.npy"):
+            with pytest.raises(InputError, match="members has labels"):
+                labelled.fit((TEXTS, LABELS), seed=0)
+        else:
+            made, y = labelled.fit((TEXTS, LABELS), seed=0).sample(3, seed=0)
+            assert [lines[k] for k in y] == made
 
 
 def test_images_in_files(tmp_path):

@@ -37,6 +37,13 @@ def test_it_learns_what_follows_what(fitted):
     assert set(re.findall(r"\w+", " ".join(made))) <= set(re.findall(r"\w+", " ".join(letters())))
 
 
+def test_texts_are_as_long_as_the_members():
+    texts = [text.rsplit(" ", 1 + 3 * (k % 2))[0] for k, text in enumerate(letters())]
+    made = SMALL.fit(texts, seed=0).sample(400, seed=1)
+    sizes = np.array([len(text.split()) for text in made])
+    assert set(sizes) == {5, 8} and abs(np.mean(sizes == 5) - 0.5) < 5 * math.sqrt(0.25 / 400)
+
+
 def test_the_seeds_decide(fitted):
     first = fitted.sample(20, seed=2)
     assert first == fitted.sample(20, seed=2) and first != fitted.sample(20, seed=3)

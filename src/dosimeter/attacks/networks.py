@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dosimeter._validate import FloatArray, IntArray
 from dosimeter.training.chain import torch_module
 
-EPOCHS = 6
+EPOCHS = 12
 BATCH = 64
 ASKED = 2000
 

@@ -1,10 +1,10 @@
 """Tell real records from generated ones: a classifier of the content, and a second one on top that also sees outputs.
 
-The content classifier suits the kind of data: gradient boosting for tables, a small convolutional network for images
-(gradient boosting on principal components without torch), hashed n-grams for texts. Its scores of the training records
-are out of fold, so that the second classifier, boosted trees on that score and on the outputs of models, sees scores
-as it will meet them later (Kazmi 2024, stacking of baseline and attack). Baseline and attack differ only in whose
-outputs they see: the budget is the same.
+The content classifier suits the kind of data: gradient boosting for tables, gradient boosting on principal components
+and a small convolutional network for images (without torch the former alone), hashed n-grams for texts. Its scores of
+the training records are out of fold, so that the second classifier, boosted trees on that score and on the outputs of
+models, sees scores as it will meet them later (Kazmi 2024, stacking of baseline and attack). Baseline and attack differ
+only in whose outputs they see: the budget is the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dosimeter._validate import BoolArray, FloatArray, IntArray
 from dosimeter.models import BlackBox, HuggingFace, Outputs
 
 FOLDS = 3
-COMPONENTS = 40
+COMPONENTS = 100
 MOST_CLASSES = 12
 HASHED = 1 << 17
 WORST_TOKENS = 0.2
@@ -125,22 +125,39 @@ def content_scores(train: Content, member: BoolArray, audit: Content, *, seed: i
 def _features(train: Content, audit: Content) -> tuple[Any, Any]:
     """The numbers that the classifier of a kind takes; what is learnt for them comes from the training records."""
     if train.kind == "text":
-        return _hashed(train.records), _hashed(audit.records)
-    if train.kind == "image" and has_torch():
-        return train, audit
+        return _hashed(train), _hashed(audit)
     if train.kind == "image":
-        from sklearn.decomposition import PCA
-
-        flat = [c.records.reshape(len(c), -1).astype(np.float64) for c in (train, audit)]
-        count = min(COMPONENTS, flat[0].shape[1], len(flat[0]))
-        pca = PCA(count, svd_solver="randomized", random_state=0).fit(flat[0])
-        return tuple(  # type: ignore[return-value]
-            _labelled(
-                np.column_stack([pca.transform(f), ((f - pca.inverse_transform(pca.transform(f))) ** 2).sum(1)]), c
-            )
-            for f, c in zip(flat, (train, audit), strict=True)
-        )
+        matrices = _principal(train, audit)
+        if has_torch():
+            return Pictures(train.records, matrices[0]), Pictures(audit.records, matrices[1])
+        return matrices
     return _labelled(train.records, train), _labelled(audit.records, audit)
+
+
+class Pictures(NamedTuple):
+    """Images for a convolutional network, and their principal components for boosted trees."""
+
+    records: Any
+    matrix: FloatArray
+
+
+def _principal(train: Content, audit: Content) -> tuple[FloatArray, FloatArray]:
+    """Components, the length in units of their deviations, and what they leave, which a generator may lack."""
+    from sklearn.decomposition import PCA
+
+    seen, asked = (c.records.reshape(len(c), -1).astype(np.float64) for c in (train, audit))
+    pca = PCA(min(COMPONENTS, *seen.shape), svd_solver="randomized", random_state=0)
+    with np.errstate(invalid="ignore"):  # the share of variance explained, when all images are the same
+        pca.fit(seen)
+    deviations = np.sqrt(pca.explained_variance_)
+    deviations[deviations <= 1e-7 * deviations[0]] = 1.0
+
+    def columns(rows: FloatArray, content: Content) -> FloatArray:
+        places = pca.transform(rows)
+        left = ((rows - pca.inverse_transform(places)) ** 2).sum(axis=1)
+        return _labelled(np.column_stack([places, ((places / deviations) ** 2).sum(axis=1), left]), content)
+
+    return columns(seen, train), columns(asked, audit)
 
 
 def _labelled(matrix: FloatArray, content: Content) -> FloatArray:
@@ -149,27 +166,36 @@ def _labelled(matrix: FloatArray, content: Content) -> FloatArray:
     return np.column_stack([matrix, content.labels])
 
 
-def _hashed(texts: list[str]) -> Any:
+def _hashed(content: Content) -> Any:
+    """Words and letters in a row and, where there are labels, the words of each class on their own."""
     import scipy.sparse
     from sklearn.feature_extraction.text import HashingVectorizer
 
     words = HashingVectorizer(n_features=HASHED, ngram_range=(1, 3), norm="l2", alternate_sign=False)
     letters = HashingVectorizer(n_features=HASHED, analyzer="char_wb", ngram_range=(3, 4), norm="l2")
-    return scipy.sparse.hstack([words.transform(texts), letters.transform(texts)], format="csr")
+    parts = [words.transform(content.records), letters.transform(content.records)]
+    if content.labels is not None:
+        marked = [
+            [f"{label} {word}" for word in ("", *text.lower().split())]
+            for label, text in zip(content.labels, content.records, strict=True)
+        ]
+        parts.append(HashingVectorizer(n_features=HASHED, analyzer=list, norm="l2").transform(marked))
+    return scipy.sparse.hstack(parts, format="csr")
 
 
 def _fit(kind: str, seen: Any, member: BoolArray, rows: IntArray, seed: int) -> Any:
     """A function (features, rows) -> scores, fitted on these rows."""
-    if kind == "image" and isinstance(seen, Content):
+    if isinstance(seen, Pictures):
         from dosimeter.attacks.networks import image_classifier
 
         logits = image_classifier(seen.records[rows], member[rows].astype(np.int64), classes=2, seed=seed)
+        trees = _fit(kind, seen.matrix, member, rows, seed)
 
-        def convolved(features: Content, at: IntArray) -> FloatArray:
+        def both(features: Pictures, at: IntArray) -> FloatArray:
             found = logits(features.records[at])
-            return np.asarray(found[:, 1] - found[:, 0], np.float64)
+            return np.asarray(found[:, 1] - found[:, 0] + trees(features.matrix, at), np.float64)
 
-        return convolved
+        return both
     if kind == "text":
         from sklearn.linear_model import LogisticRegression
 

@@ -140,7 +140,7 @@ def audit_members_only(
     guard, curve, real_details = _unchecked(), {}, None
     if real is not None:
         beyond = audit_real(
-            targets[first],
+            targets,
             game,
             real,
             trainer=trainer,
@@ -156,7 +156,7 @@ def audit_members_only(
         field, helpers, common, guesses=_number(found[0], game), confidence=confidence, seed=coins
     )
     warnings = [*game.warnings, *strength["warnings"]]
-    if game.kind == "text" and trainer is None and count:
+    if game.kind == "text" and game.held.y is None and trainer is None and count:
         warnings.append(
             "the stand-ins are n-gram models: a language model that never saw the members may stand out from them too; "
             "pass reference=, a function that trains one like the target"
@@ -340,6 +340,7 @@ def _row(
     coins: int,
 ) -> dict[str, Any]:
     level = (1.0 - confidence) / 2
+    run = one_run(shown(*pair, seed=coins), delta=0.0, confidence=confidence, seed=coins)
     low, middle, high = np.quantile(differences, [level, 0.5, 1.0 - level])
     return {
         "name": label,
@@ -353,6 +354,7 @@ def _row(
         "auc": pair.auc,
         "first_part": pair.first_part,
         "verdict": None if verdict is None else verdict.to_dict(),
+        "one_run": run.epsilon,
         "throws": {
             "low": float(low),
             "median": float(middle),

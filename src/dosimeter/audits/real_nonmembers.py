@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +32,7 @@ class RealGame:
 
 @dataclass(frozen=True, eq=False)
 class RealAudit:
-    """What real non-members add to an audit."""
+    """What real non-members add to an audit: estimates and curve of the first target, the details of all."""
 
     estimates: tuple[Estimate, ...]
     guard: Guard
@@ -86,7 +87,7 @@ def _content(X: Any, y: Any, game: Game) -> Content:
 
 
 def audit_real(
-    model: Any,
+    targets: Mapping[str, Any],
     game: Game,
     real: RealGame,
     *,
@@ -96,24 +97,30 @@ def audit_real(
     batch_size: int | None,
     device: str | None,
 ) -> RealAudit:
-    """The attack of the members-only audit on real non-members, the shift check first."""
+    """The attack of the members-only audit on real non-members, the shift check first; targets share all but models."""
     parts = [(real.game.real["audit"], real.game.made["audit"])]
     pairs = [((a.X, a.y), (b.X, b.y)) if a.y is not None else (a.X, b.X) for a, b in parts]
     guard = check_shift(*pairs[0], confidence=confidence, seed=seed)
     field = contest(real.game, seed=seed)
     anchor, _ = anchor_and_pools(game, seed=seed)
     common = [field.helped(anchor, seed=seed + k, variant=k, trainer=trainer) for k in range(ANCHORS)]
-    pair = field.score(*common, field.ask(model, batch_size=batch_size, device=device))
-    evidence = shown(*pair, seed=seed)
-    bound = panoramia(baseline=None, attack=evidence, confidence=confidence, seed=seed)
-    run = one_run(evidence, delta=0.0, confidence=confidence, seed=seed)
+    attacks = [field.score(*common, field.ask(m, batch_size=batch_size, device=device)) for m in targets.values()]
     warnings = ("members and non-members differ even without the model: this is no bound",) if guard.shift else ()
+    found: list[tuple[Estimate, ...]] = []
+    for pair in attacks:
+        evidence = shown(*pair, seed=seed)
+        bound = panoramia(baseline=None, attack=evidence, confidence=confidence, seed=seed)
+        run = one_run(evidence, delta=0.0, confidence=confidence, seed=seed)
+        named = (("panoramia, real non-members", bound), ("one-run, real non-members", run))
+        found.append(tuple(replace(e, method=name, warnings=(*e.warnings, *warnings)) for name, e in named))
+    rows = [
+        {"name": name, "epsilon": bound.epsilon, "one_run": run.epsilon, "auc": pair.auc}
+        for name, pair, (bound, run) in zip(targets, attacks, found, strict=True)
+    ]
+    first = {key: rows[0][key] for key in ("epsilon", "one_run", "auc")}
     return RealAudit(
-        estimates=tuple(
-            replace(found, method=name, warnings=(*found.warnings, *warnings))
-            for name, found in (("panoramia, real non-members", bound), ("one-run, real non-members", run))
-        ),
+        estimates=found[0],
         guard=guard,
-        curve=roc(Scores(*pair), confidence),
-        details={"epsilon": bound.epsilon, "one_run": run.epsilon, "auc": pair.auc, "pairs": evidence.total},
+        curve=roc(Scores(*attacks[0]), confidence),
+        details={**first, "pairs": real.game.pairs, "targets": rows},
     )

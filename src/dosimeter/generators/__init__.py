@@ -8,6 +8,7 @@ from dosimeter.generators.choose import choose
 from dosimeter.generators.images import PcaMixture
 from dosimeter.generators.own import GeneratedFile, OwnSampler
 from dosimeter.generators.protocol import Choice, Fitted, Generator, Members, read_members
+from dosimeter.generators.smoothed import SmoothedBootstrap
 from dosimeter.generators.tabular import GaussianCopula
 from dosimeter.generators.text import NGram
 from dosimeter.generators.tree import TreeModel
@@ -32,6 +33,7 @@ __all__ = [
     "OwnSampler",
     "PcaMixture",
     "PretrainedText",
+    "SmoothedBootstrap",
     "TreeModel",
     "check_copies",
     "choose",

@@ -10,6 +10,7 @@ import numpy as np
 from dosimeter._validate import BoolArray, InputError, IntArray, show
 from dosimeter.datasets.dataset import Array
 from dosimeter.generators.protocol import Members, read_members
+from dosimeter.generators.table import is_absent
 
 
 def check_copies(members: Any, generated: Any) -> float:
@@ -32,12 +33,12 @@ def copied(members: Any, generated: Any) -> BoolArray:
 def same_shape(members: Any, generated: Any, *, count: int | None = None, missing: bool = True) -> None:
     """Refuse generated records that are of another kind, shape or columns, too few, or not numbers.
 
-    Texts are generated without labels. `missing` allows NaN where the same column of the members has one.
+    `missing` allows NaN where the same column of the members has one.
     """
     first, second = _alike(members, generated)
     if count is not None and second.size < count:
         raise InputError(f"the generator gave {second.size} records and {count} are needed; generate more.")
-    if first.kind != "text" and (first.y is None) != (second.y is None):
+    if (first.y is None) != (second.y is None):
         has = "labels" if first.y is not None else "no labels"
         raise InputError(f"members has {has} and the generated records do not match; generate pairs (X, y) likewise.")
     if first.kind == "text":
@@ -58,6 +59,13 @@ def same_shape(members: Any, generated: Any, *, count: int | None = None, missin
             if bad_values.any():
                 row = int(np.argmax(bad_values.reshape(len(new), -1).any(axis=1)))
                 raise InputError(f"generated {name} is not a finite number in record {row}; repair the generator.")
+        elif new.dtype.kind == "O":
+            absent = [at for at, value in enumerate(new) if is_absent(value)]
+            if absent and not (missing and any(is_absent(value) for value in old)):
+                raise InputError(
+                    f"generated column {name} is empty in record {absent[0]}, and the members' never is; repair the "
+                    "generator."
+                )
 
 
 def _alike(members: Any, generated: Any) -> tuple[Members, Members]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dosimeter.generators.images import PcaMixture
 from dosimeter.generators.protocol import Choice, Generator, Members, read_members
+from dosimeter.generators.smoothed import SmoothedBootstrap
 from dosimeter.generators.table import read_table
 from dosimeter.generators.tabular import GaussianCopula
 from dosimeter.generators.text import NGram
@@ -20,8 +20,8 @@ def choose(members: Any) -> Choice:
     if found.kind == "tabular":
         return Choice(*_tabular(found))
     if found.kind == "image":
-        reason = "members is an array of images: a mixture of Gaussians in their principal components needs no torch"
-        return Choice(PcaMixture(), "image", reason)
+        reason = "members is an array of images: shaken members keep the contrast of small images and need no torch"
+        return Choice(SmoothedBootstrap(), "image", reason)
     reason = "members is a list of texts: an n-gram model with back-off needs no torch"
     return Choice(NGram(), "text", reason)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -97,23 +97,32 @@ class FittedMixture:
         )
 
 
+class Source(Protocol):
+    """What the images of one class are drawn from, and what is done to their pixels afterwards."""
+
+    @property
+    def pixels(self) -> Callable[[FloatArray], FloatArray] | None: ...
+
+    def draw(self, count: int, rng: np.random.Generator) -> FloatArray: ...
+
+
 def class_samples(
     images: Images,
-    mixtures: Sequence[Mixture],
+    sources: Sequence[Source],
     shares: FloatArray,
     rows_of: Callable[[FloatArray, IntArray], FloatArray],
     count: int,
     seed: int,
 ) -> Any:
-    """Classes drawn by their shares, then images from the mixture of each; `rows_of` turns points into pixels."""
+    """Classes drawn by their shares, then images from the source of each; `rows_of` turns points into pixels."""
     size = check_count(count)
-    pick, *own = streams(seed, 1 + len(mixtures))
+    pick, *own = streams(seed, 1 + len(sources))
     codes: IntArray = pick.choice(shares.size, size, p=shares).astype(np.int64)
     made = np.empty((size, int(np.prod(images.shape))))
-    for code, (mixture, rng) in enumerate(zip(mixtures, own, strict=True)):
+    for code, (source, rng) in enumerate(zip(sources, own, strict=True)):
         mine = np.flatnonzero(codes == code)
-        rows = rows_of(mixture.draw(mine.size, rng), codes[mine])
-        made[mine] = rows if mixture.pixels is None else mixture.pixels(rows)
+        rows = rows_of(source.draw(mine.size, rng), codes[mine])
+        made[mine] = rows if source.pixels is None else source.pixels(rows)
     return images.write(made, codes)
 
 

@@ -15,6 +15,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import InputError, IntArray, show
 from dosimeter.generators.checks import same_shape
 from dosimeter.generators.protocol import Members, check_count, joined, read_members, streams
+from dosimeter.generators.table import is_absent
 from dosimeter.reading import pick, read_columns, read_text
 
 _LABELS = ("label", "y")
@@ -62,8 +63,9 @@ class FittedSampler:
 class GeneratedFile:
     """Records generated before: .npy, .npz (arrays X and y, or X), .csv, .parquet, or .txt with a text in each line.
 
-    `label` names the label column of a table; without it the columns called label and y are taken when the members
-    have labels.
+    Texts in a .csv or .parquet file stand in the column called text. `label` names the label column; without it the
+    columns called label and y are taken when the members have labels. An empty cell of a table is a missing value,
+    where the members have some in that column.
     """
 
     path: str | os.PathLike[str]
@@ -122,7 +124,7 @@ def _stub(members: Any) -> Any:
 
 def _read(path: Path, wanted: Members, label: str | None) -> Any:
     ending, text = path.suffix.lower(), wanted.kind == "text"
-    labelled = wanted.y is not None and not text
+    labelled = wanted.y is not None
     if ending == ".txt":
         texts = [line for line in read_text(path).split("\n") if line.strip()]
         if not texts:
@@ -130,13 +132,11 @@ def _read(path: Path, wanted: Members, label: str | None) -> Any:
         return texts
     if ending == ".npy":
         return _texts(_npy(path)) if text else _npy(path)
-    columns = read_columns(path)
+    columns = read_columns(path, missing=not text)
     if ending == ".npz":
         names = pick(columns, path, ("X", "y"), ("x", "y")) if labelled else pick(columns, path, ("X",), ("x",))
         found = columns[names[0]]
-        return _texts(found) if text else joined(found, columns[names[1]] if labelled else None)
-    if text:
-        return _texts(columns[pick(columns, path, ("text",))[0]])
+        return joined(_texts(found) if text else found, columns[names[1]] if labelled else None)
     y = None
     if labelled:
         there = [name for name in ((label,) if label is not None else _LABELS) if name in columns]
@@ -145,6 +145,11 @@ def _read(path: Path, wanted: Members, label: str | None) -> Any:
                 f"{path} must have one label column ({label or ' or '.join(_LABELS)}); name it with label=."
             )
         y = columns.pop(there[0])
+        gone = next((row for row, value in enumerate(y.tolist()) if is_absent(value)), None)
+        if gone is not None:
+            raise InputError(f"{path}: the label of record {gone} is empty; remove this record.")
+    if text:
+        return joined(_texts(columns[pick(columns, path, ("text",))[0]]), y)
     return joined(_like(columns, wanted.X, path), y)
 
 
@@ -182,4 +187,8 @@ def _like(columns: dict[str, Any], X: Any, path: Path) -> Any:
     words = [name for name, values in columns.items() if values.dtype.kind not in "biuf"]
     if words:
         raise InputError(f"{path} has columns that are not numbers, {show(words, 90)}; members is an array of numbers.")
-    return np.stack(list(columns.values()), axis=1).astype(np.asarray(X).dtype)
+    rows, kind = np.stack(list(columns.values()), axis=1), np.asarray(X).dtype
+    if kind.kind != "f" and (gone := np.isnan(rows.astype(np.float64)).any(axis=1)).any():
+        row = int(np.argmax(gone))
+        raise InputError(f"{path} has an empty cell in record {row}, and members has none; fill or remove the record.")
+    return rows.astype(kind)

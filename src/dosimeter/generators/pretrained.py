@@ -11,6 +11,7 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._validate import InputError, IntArray, show
+from dosimeter.generators.classes import FittedClasses, fit_classes
 from dosimeter.generators.protocol import check_count, require_members, streams
 from dosimeter.generators.transformer import check_prompts, check_top_p
 from dosimeter.generators.words import read_texts
@@ -38,10 +39,18 @@ class PretrainedText:
     name: str = "Hugging Face model"
     minimum: int = 1
 
-    def fit(self, members: Any, *, seed: int) -> FittedPretrained:
-        """Fine-tune a copy of the model on the members, or keep the model when `epochs` is 0."""
+    def fit(self, members: Any, *, seed: int) -> FittedPretrained | FittedClasses:
+        """Fine-tune a copy of the model on the members, one for each class, or keep the model when `epochs` is 0."""
+        found = require_members(members, kind="text", minimum=self.minimum, caller="the model")
+        texts = read_texts(found)
+        if found.y is None:
+            return self._tuned(texts, seed)
+        if not self.epochs:
+            raise InputError("members has labels, and a model that is not tuned writes for no class; pass epochs.")
+        return fit_classes(self._tuned, found, minimum=self.minimum, seed=seed)
+
+    def _tuned(self, texts: list[str], seed: int) -> FittedPretrained:
         torch = torch_module()
-        texts = read_texts(require_members(members, kind="text", minimum=self.minimum, caller="the model"))
         for name, low in (("prompt_tokens", 1), ("most_tokens", 1), ("epochs", 0), ("batch", 1)):
             check.whole(name, getattr(self, name), low, "pass a larger number")
         check.within("learning_rate", self.learning_rate, 0.0, 1.0, "pass e.g. 5e-5", include="()")

@@ -166,19 +166,20 @@ def _plain(values: Array) -> Array:
     return values if values.dtype.kind in "biuf" else values.astype(object)
 
 
-def _absent(value: Any) -> bool:
+def is_absent(value: Any) -> bool:
+    """Whether a value among objects is missing: None, NaN and the like."""
     return type(value).__name__ in _ABSENT or (isinstance(value, numbers.Real) and value != value)
 
 
 def _marker(values: Array) -> Any:
     """What stands for a missing value among objects."""
-    return next((v for v in values if _absent(v)), None) if values.dtype.kind == "O" else np.nan
+    return next((v for v in values if is_absent(v)), None) if values.dtype.kind == "O" else np.nan
 
 
 def _column(name: str, place: int, values: Array, unordered: bool) -> Column:
     whole = values.dtype.kind in "iu"
     if values.dtype.kind == "O":
-        absent = np.array([_absent(v) for v in values], bool)
+        absent = np.array([is_absent(v) for v in values], bool)
         present = [v for v, gone in zip(values, absent, strict=True) if not gone]
         if all(isinstance(v, numbers.Real) and not isinstance(v, (bool, np.bool_)) for v in present):
             whole = all(isinstance(v, numbers.Integral) for v in present)

@@ -8,15 +8,20 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, IntArray
+from dosimeter.generators.classes import FittedClasses, fit_classes
+from dosimeter.generators.lengths import matched
 from dosimeter.generators.protocol import check_count, require_members, streams
 from dosimeter.generators.words import END, START, Vocabulary, read_texts, vocabulary
 
 LARGEST_KEY = 2.0**62
+WRITTEN = 40  # texts that are written for each one that is asked for, at most, to find those of the members' lengths
+
+AGAIN = 100  # draws in place of an end that comes too early; the first token has an end only by smoothing
 
 
 @dataclass(frozen=True)
 class NGram:
-    """Each token given the `order` - 1 tokens before it; labels are not used.
+    """Each token given the `order` - 1 tokens before it, in texts as long as the members; a model for each class.
 
     Words beyond the `words` most frequent share one state and are drawn by their own frequency.
     """
@@ -26,17 +31,22 @@ class NGram:
     name: str = "n-gram with Kneser–Ney smoothing"
     minimum: int = 20
 
-    def fit(self, members: object, *, seed: int = 0) -> FittedNGram:
+    def fit(self, members: object, *, seed: int = 0) -> FittedNGram | FittedClasses:
         """Count; the seed plays no part."""
         check.seed(seed)
         found = require_members(members, kind="text", minimum=self.minimum, caller="the n-gram model")
+        texts = read_texts(found)
+        if found.y is not None:
+            return fit_classes(self._counted, found, minimum=self.minimum, seed=seed)
+        return self._counted(texts, seed)
+
+    def _counted(self, texts: list[str], _: int) -> FittedNGram:
         order = check.whole("order", self.order, 1, "pass e.g. 3", 4)
-        known = vocabulary(texts := read_texts(found), check.whole("words", self.words, 1, "pass e.g. 50000"))
+        known = vocabulary(texts, check.whole("words", self.words, 1, "pass e.g. 50000"))
         while float(known.size) ** order > LARGEST_KEY:
             order -= 1
         rows = known.encode(texts)
-        longest = max(row.size for row in rows)
-        return FittedNGram(known, _levels(rows, known.size, order), longest)
+        return FittedNGram(known, _levels(rows, known.size, order), np.array([row.size for row in rows]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,30 +65,45 @@ class Level:
 
 @dataclass(frozen=True, eq=False)
 class FittedNGram:
-    """The vocabulary, the levels from the longest context to none, and the most tokens of a text."""
+    """The vocabulary, the levels from the longest context to none, and the lengths of the members in tokens."""
 
     vocabulary: Vocabulary
     levels: tuple[Level, ...]
-    longest: int
+    lengths: IntArray
 
     def sample(self, count: int, *, seed: int) -> list[str]:
-        """`count` texts, all of them written token by token at the same time."""
+        """`count` texts whose lengths are drawn from those of the members."""
         size = check_count(count)
-        walk, rare = streams(seed, 2)
-        made = np.full((size, self.longest), END, np.int64)
+        walk, rare, chosen = streams(seed, 3)
+        rows = matched(lambda n, least: self._written(n, least, walk), self.lengths, size, chosen, most=WRITTEN)
+        return self.vocabulary.decode(rows, rare)
+
+    def _written(self, size: int, least: IntArray | None, walk: np.random.Generator) -> IntArray:
+        """Token numbers of texts, all of them written token by token at the same time.
+
+        An end before the least length of a text is drawn again; beyond the longest member a text is not written on.
+        """
+        longest = int(self.lengths.max()) + 1
+        least = np.ones(size, np.int64) if least is None else least
+        made = np.full((size, longest), END, np.int64)
         context = np.full((size, max(len(self.levels) - 1, 0)), START, np.int64)
         live = np.arange(size)
-        for step in range(self.longest):
-            new = self._next(context[live], walk, first=step == 0)
+        for step in range(longest):
+            new = self._next(context[live], walk)
+            for _ in range(AGAIN):
+                early = np.flatnonzero((new == END) & (step < least[live]))
+                if early.size == 0:
+                    break
+                new[early] = self._next(context[live[early]], walk)
             made[live, step] = new
             if context.shape[1]:
                 context[live] = np.column_stack([context[live, 1:], new])
             live = live[new != END]
             if live.size == 0:
                 break
-        return self.vocabulary.decode(made, rare)
+        return made
 
-    def _next(self, context: IntArray, rng: np.random.Generator, *, first: bool) -> IntArray:
+    def _next(self, context: IntArray, rng: np.random.Generator) -> IntArray:
         """The next token of each row: from its longest context, or with the smoothing's share from a shorter one."""
         found = np.full(len(context), -1, np.int64)
         for skipped, level in enumerate(self.levels):
@@ -95,10 +120,6 @@ class FittedNGram:
             target = low + (high - low) * rng.uniform(size=place.size)
             cell = np.searchsorted(level.cumulative, target, side="right") - 1
             found[open_rows[taken]] = level.last[np.clip(cell, level.starts[place], level.starts[place + 1] - 1)]
-        if first:
-            again = np.flatnonzero(found == END)  # a text has a first token
-            if again.size:
-                found[again] = self._next(context[again], rng, first=True)
         return found
 
 

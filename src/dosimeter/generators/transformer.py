@@ -15,11 +15,14 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray, show
+from dosimeter.generators.classes import FittedClasses, fit_classes
+from dosimeter.generators.lengths import matched
 from dosimeter.generators.protocol import check_count, require_members, streams
 from dosimeter.generators.words import END, RARE, START, Vocabulary, read_texts, vocabulary
 from dosimeter.training.chain import torch_module
 
-WRITTEN = 512  # texts that are written at once
+TOGETHER = 512  # texts that are written at once
+WRITTEN = 4  # texts that are written for each one that is asked for, at most, to find those of the members' lengths
 
 
 @dataclass(frozen=True)
@@ -44,23 +47,29 @@ class CausalTransformer:
     name: str = "causal transformer"
     minimum: int = 50
 
-    def fit(self, members: Any, *, seed: int) -> FittedTransformer:
-        """Train from scratch on windows of the members, drawn at random."""
-        torch = torch_module()
+    def fit(self, members: Any, *, seed: int) -> FittedTransformer | FittedClasses:
+        """Train from scratch on windows of the members, drawn at random; a network for each class."""
         found = require_members(members, kind="text", minimum=self.minimum, caller="the transformer")
         self._check()
         texts = read_texts(found)
+        if found.y is not None:
+            return fit_classes(self._trained, found, minimum=self.minimum, seed=seed)
+        return self._trained(texts, seed)
+
+    def _trained(self, texts: list[str], seed: int) -> FittedTransformer:
+        torch = torch_module()
         known = vocabulary(texts, self.words)
         rows = known.encode(texts)
         stream = np.concatenate([part for row in rows for part in ([START], row, [END])]).astype(np.int64)
-        longest = int(np.quantile([row.size for row in rows], 0.99))
+        lengths = np.array([row.size for row in rows])
+        lengths = lengths[lengths <= np.quantile(lengths, 0.99)]
         prompts = [row[: self.prompt_tokens] for row in known.encode(check_prompts(self.prompts))]
         (rng,) = streams(seed, 1)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(1 << 31)))
             network = _network(torch, known.size, self.width, self.layers, self.heads)
             _train(torch, network, stream, self, rng)
-        return FittedTransformer(known, network, tuple(prompts), check_top_p(self.top_p), longest, self.window)
+        return FittedTransformer(known, network, tuple(prompts), check_top_p(self.top_p), lengths, self.window)
 
     def _check(self) -> None:
         for name in ("prompt_tokens", "steps", "words", "width", "layers", "heads", "batch"):
@@ -86,26 +95,34 @@ def check_prompts(prompts: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class FittedTransformer:
-    """The vocabulary, the network, the prompts as token numbers, and the most tokens of a text."""
+    """The vocabulary, the network, the prompts as token numbers, and the lengths of all but the longest members."""
 
     vocabulary: Vocabulary
     network: Any
     prompts: tuple[IntArray, ...]
     top_p: float
-    longest: int
+    lengths: IntArray
     window: int
 
     def sample(self, count: int, *, seed: int) -> list[str]:
-        """`count` texts; every prompt is used as often as any other."""
+        """`count` texts whose lengths are drawn from those of the members; every prompt is begun with equally often."""
         size = check_count(count)
-        pick, walk, rare = streams(seed, 3)
+        pick, walk, rare, chosen = streams(seed, 4)
         starts = self.prompts or (np.empty(0, np.int64),)
-        prompts = [starts[k] for k in pick.permutation(np.arange(size) % len(starts))]
-        rows = [row for k in range(0, size, WRITTEN) for row in self._written(prompts[k : k + WRITTEN], walk)]
-        return self.vocabulary.decode(rows, rare)
 
-    def _written(self, prompts: list[IntArray], rng: np.random.Generator) -> IntArray:
-        """Token numbers of a batch of texts. Shorter prompts are filled up in front, and the filling is not seen."""
+        def written(number: int, least: IntArray | None) -> IntArray:
+            prompts = [starts[k] for k in pick.permutation(np.arange(number) % len(starts))]
+            least = np.ones(number, np.int64) if least is None else least
+            parts = [slice(k, k + TOGETHER) for k in range(0, number, TOGETHER)]
+            return np.concatenate([self._written(prompts[part], least[part], walk) for part in parts])
+
+        return self.vocabulary.decode(matched(written, self.lengths, size, chosen, most=WRITTEN), rare)
+
+    def _written(self, prompts: list[IntArray], least: IntArray, rng: np.random.Generator) -> IntArray:
+        """Token numbers of a batch of texts, none of which ends before its least length.
+
+        Shorter prompts are filled up in front, and the filling is not seen.
+        """
         torch = torch_module()
         width = 1 + max(prompt.size for prompt in prompts)
         ids = np.full((len(prompts), width), START, np.int64)
@@ -113,21 +130,21 @@ class FittedTransformer:
         for row, prompt in enumerate(prompts):
             ids[row, width - prompt.size :] = prompt
             seen[row, width - prompt.size - 1 :] = True
-        made = np.full((len(prompts), self.longest), END, np.int64)
+        longest = int(self.lengths.max()) + 1  # one more: a text that has not ended is longer than any member
+        made = np.full((len(prompts), longest), END, np.int64)
         live = np.arange(len(prompts))
         barred = [START] if self.vocabulary.rare else [START, RARE]
         with torch.no_grad():
             logits, memory = self.network(torch.from_numpy(ids), torch.from_numpy(seen), None)
             visible = torch.from_numpy(seen)
-            for step in range(self.longest):
+            for step in range(longest):
                 scores = logits[:, -1].double().numpy()
                 scores[:, barred] = -np.inf
-                if step == 0:
-                    scores[:, END] = -np.inf
+                scores[step < least[live], END] = -np.inf
                 new = nucleus(scores, self.top_p, rng)
                 made[live, step] = new
                 going = np.flatnonzero(new != END)
-                if going.size == 0 or step == self.longest - 1:
+                if going.size == 0 or step == longest - 1:
                     break
                 live, keep = live[going], torch.from_numpy(going)
                 memory = [tuple(part[keep][:, :, -self.window :] for part in pair) for pair in memory]

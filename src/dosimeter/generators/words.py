@@ -15,12 +15,15 @@ from dosimeter.generators.protocol import Members
 
 START, END, RARE = 0, 1, 2
 _SPECIAL = 3
-_TOKEN = re.compile(r"\s*(?:<\w+>|\w+(?:['’]\w+)*|[^\w\s]+)")
+_TOKEN = re.compile(r"\s*(?:<\w+>|['’]?\w+(?:['’]\w+)*|[^\w\s]+)")
 
 
 def tokens(text: str) -> list[str]:
-    """Words and runs of marks, each with the white space before it; white space at the end is dropped."""
-    return _TOKEN.findall(text)
+    """Words and runs of marks, each with the white space before it; white space at the end is dropped.
+
+    The first one has a space before it: a word is the same token wherever it stands.
+    """
+    return _TOKEN.findall(f" {text.lstrip()}")
 
 
 def text_of(parts: list[str]) -> str:
@@ -34,7 +37,7 @@ def text_of(parts: list[str]) -> str:
 
 
 def read_texts(members: Members) -> list[str]:
-    """The texts, each with at least one word; labels are not used."""
+    """The texts, each with at least one word."""
     texts = list(members.X)
     for row, text in enumerate(texts):
         if not isinstance(text, str) or not _TOKEN.search(text):

@@ -20,7 +20,7 @@ from dosimeter.training.groups import one_thread, tensor, train
 from dosimeter.training.recipe import Recipe
 
 STRATEGIES = ("auto", "dense", "convolutional", "functional", "sequential")
-CACHE = 6_500_000  # bytes of a group's weights and activations that still run at full speed
+CACHE = 13_000_000  # bytes of a group's weights and activations that still run at full speed
 SHORT = 3.0  # seconds of work below which starting processes does not pay
 
 
@@ -65,7 +65,8 @@ def plan(
     if group == "probe":
         size = _probe(picked, template, recipe, data, members)
     elif group is None:
-        size = _group(picked, template, batch, data[0][0].size, len(members))
+        alike = batch >= members[0].sum() and bool((members == members[0]).all())
+        size = _group(picked, template, batch, data[0][0].size, len(members), alike)
     else:
         size = check.whole("group", group, 1, 'pass how many models train together, or "probe"')
     size = min(size, len(members))
@@ -105,13 +106,16 @@ def _pick(template: Any, recipe: Recipe, few: tuple[Any, Any], strategy: str) ->
     return "sequential", refused
 
 
-def _group(strategy: str, template: Any, batch: int, inputs: int, models: int) -> int:
+def _group(strategy: str, template: Any, batch: int, inputs: int, models: int, alike: bool) -> int:
     """Models that train together: as many as stay in the cache, 4 to 16, and at most an eighth of all.
 
-    Neither timing nor the number of cores has a say, so that a run repeats bit by bit on every machine of a kind.
+    Where all take the same full batches (`alike`), their first layers are one product that gains by its width. Neither
+    timing nor the number of cores has a say, so that a run repeats bit by bit on every machine of a kind.
     """
     if strategy in ("sequential", "convolutional"):
         return 1
+    if alike and strategy == "dense":
+        return int(2 ** np.clip(np.round(np.log2(models / 8)), 2, 4))
     sizes = [parameter.numel() for parameter in template.parameters()]
     widths = [parameter.shape[0] for parameter in template.parameters() if parameter.ndim > 1]
     numbers = 3 * sum(sizes) + batch * (inputs + 2 * sum(widths))
