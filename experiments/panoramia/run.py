@@ -26,7 +26,7 @@ if not __package__:  # started as a file
     sys.path.insert(0, str(ROOT))
 
 from experiments.panoramia import kept, summary  # noqa: E402
-from experiments.panoramia import tables as texts  # noqa: E402
+from experiments.panoramia import tables as markdown  # noqa: E402
 
 CONFIG = tomllib.loads((FOLDER / "config.toml").read_text(encoding="utf-8"))
 KINDS = {"mini": ("table",), "quick": ("adult", "images", "text"), "full": ("adult", "images", "text")}
@@ -112,14 +112,14 @@ def tables(size: str = "mini", store: Store | None = None) -> dict[str, str]:
     found = _available(size, store)
     if not found:
         return {}
-    told = texts.of_targets(found) | texts.of_audits(found) | texts.of_private(found) | texts.of_cost(found)
+    told = markdown.of_targets(found) | markdown.of_audits(found) | markdown.of_private(found) | markdown.of_cost(found)
     if size == "mini":
         return told
     try:
         silent = {CONFIG[s][size]["members"]: silent_audits(s, size, store) for s in SILENT.values()}
     except InputError:
         return told
-    return told | texts.of_silence(silent)
+    return told | markdown.of_silence(silent)
 
 
 def figures(size: str, folder: Path, store: Store | None = None) -> dict[str, str]:
@@ -173,10 +173,10 @@ def main() -> None:
     store = Store(ROOT / ".reproduce" / "store")
     if given.experiment == "silent":
         found = {CONFIG[s][size]["members"]: silent_audits(s, size, store, given.workers) for s in SILENT.values()}
-        told = texts.of_silence(found)
+        told = markdown.of_silence(found)
     else:
         rows = measured(given.experiment, size, store, given.workers)
-        told = texts.of_targets({given.experiment: rows}) | texts.of_audits({given.experiment: rows})
+        told = markdown.of_targets({given.experiment: rows}) | markdown.of_audits({given.experiment: rows})
         few = CONFIG[given.experiment].get("few")
         first, last = summary.compared(rows[0], few)
         more = round(summary.rises(rows, few) * len(rows))
