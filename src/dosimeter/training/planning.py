@@ -115,7 +115,7 @@ def _group(strategy: str, template: Any, batch: int, inputs: int, models: int, a
     if strategy in ("sequential", "convolutional"):
         return 1
     if alike and strategy == "dense":
-        return int(2 ** np.clip(np.round(np.log2(models / 8)), 2, 4))
+        return int(2 ** np.clip(np.round(np.log2(models / 8)), 2, 3))
     sizes = [parameter.numel() for parameter in template.parameters()]
     widths = [parameter.shape[0] for parameter in template.parameters() if parameter.ndim > 1]
     numbers = 3 * sum(sizes) + batch * (inputs + 2 * sum(widths))
