@@ -46,9 +46,10 @@ def load(paper: str) -> ModuleType:
     """The experiment's run.py as the package experiments.<paper>: it may import files beside it and `..shared`."""
     parent = sys.modules.setdefault("experiments", ModuleType("experiments"))
     parent.__path__ = [str(EXPERIMENTS)]
-    name = f"experiments.{paper}"
-    if name not in sys.modules:
-        file = EXPERIMENTS / paper / "run.py"
+    name, file = f"experiments.{paper}", EXPERIMENTS / paper / "run.py"
+    known = sys.modules.get(name)
+    bare = hasattr(known, "__path__") and getattr(known, "__file__", None) is None  # a file beside it came first
+    if known is None or bare:
         spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=[str(file.parent)])
         assert spec is not None and spec.loader is not None
         module = sys.modules[name] = importlib.util.module_from_spec(spec)

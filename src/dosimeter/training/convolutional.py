@@ -92,7 +92,7 @@ def _train(
     x, y = data
     divisible(module, recipe)
     parameters = list(module.parameters())
-    optimise = optimiser(parameters, recipe, fused=True)
+    optimise = optimiser(parameters, recipe)
     watch = log(recipe, [draws], neighbour, (x, y), parameters)
     private = ghost = None
     if recipe.dp is not None:

@@ -22,10 +22,10 @@ def losses(logits: Any, labels: Any) -> Any:
     return functional.cross_entropy(logits, labels, reduction="none")
 
 
-def optimiser(parameters: list[Any], recipe: Recipe, fused: bool = False) -> Any:
+def optimiser(parameters: list[Any], recipe: Recipe) -> Any:
     """The torch optimiser of a recipe."""
     optim = torch_module().optim
-    common: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay, "fused": fused}
+    common: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay}
     if recipe.optimiser == "adam":
         return optim.Adam(parameters, **common)
     return optim.SGD(parameters, momentum=recipe.momentum, **common)
