@@ -28,7 +28,7 @@ def contenders(kind: str, names: list[str]) -> dict[str, Any]:
     """The generators for a kind of data, by the names of their classes."""
     known = {
         "table": ("GaussianCopula", "TreeModel", "Mst"),
-        "image": ("PcaMixture", "ConvolutionalVae"),
+        "image": ("SmoothedBootstrap", "PcaMixture", "ConvolutionalVae"),
         "text": ("NGram", "CausalTransformer"),
     }[kind]
     return {name: getattr(generators, name)() for name in known if not names or name in names}
