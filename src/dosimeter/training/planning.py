@@ -20,7 +20,7 @@ from dosimeter.training.groups import one_thread, tensor, train
 from dosimeter.training.recipe import Recipe
 
 STRATEGIES = ("auto", "dense", "convolutional", "functional", "sequential")
-CACHE = 13_000_000  # bytes of a group's weights and activations that still run at full speed
+CACHE = 6_500_000  # bytes of a group's weights and activations that still run at full speed
 SHORT = 3.0  # seconds of work below which starting processes does not pay
 
 
