@@ -1,4 +1,4 @@
-"""The members-only audit: an honest null, Algorithm 1's parts, several targets, and what it refuses."""
+"""The members-only audit: Algorithm 1's parts and several targets."""
 
 from __future__ import annotations
 
@@ -10,44 +10,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from members_games import WORDS, draw, memoriser, sampler
 from scipy import stats
 
-from dosimeter import Audit, InputError, OneRun, Validity, audit_members_only, fair_coins
+from dosimeter import Audit, OneRun, Validity, audit_members_only, fair_coins
 from dosimeter.attacks.references import reference
 from dosimeter.attacks.stacked import Content, class_columns, content_scores, joined, token_columns
 from dosimeter.audits.contest import ANCHORS, anchor_and_pools, contest, stand_in
-from dosimeter.audits.game import FEWEST, deal, shown
+from dosimeter.audits.game import deal, shown
 from dosimeter.audits.members_only import bounds_of_throws
-from dosimeter.audits.null_band import FIRST_PART, LEVEL, Pair, judge, prediction_limit
+from dosimeter.audits.null_band import Pair
 from dosimeter.models import Outputs
-
-COLUMNS = 4
-WORDS = ["red", "green", "blue", "stone", "river", "cloud", "winter", "summer", "bread", "salt", "iron", "moss"]
-
-
-def draw(count, seed, *, real=True):
-    """A table whose generated twin differs a little: the label depends on another column."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(count, COLUMNS))
-    X[:, 3] = X[:, 0] * (0.5 if real else 0.3) + X[:, 3]
-    y = (X[:, 0] + X[:, 1] + rng.normal(size=count) > 0).astype(np.int64)
-    return X, y
-
-
-def sampler(count, seed):
-    return draw(count, seed, real=False)
-
-
-def memoriser(X, y, strength):
-    """A model that is sure of the labels of the records it was given, and a plain rule for all others."""
-    known = {row.tobytes(): label for row, label in zip(X, y, strict=True)}
-
-    def logits(rows):
-        plain = 1.5 * (rows[:, 0] + rows[:, 1])
-        sign = np.array([2.0 * known[r.tobytes()] - 1.0 if r.tobytes() in known else 0.0 for r in rows])
-        return np.stack([np.zeros(len(rows)), plain + strength * sign], axis=1)
-
-    return logits
 
 
 @cache
@@ -57,89 +30,6 @@ def audited():
     other = draw(1500, 2)
     models = {"strong": memoriser(X, y, 4.0), "weak": memoriser(X, y, 1.0), "none": memoriser(*other, 4.0)}
     return audit_members_only(models, (X, y), generator=sampler, nonmembers=draw(900, 3), references=4, seed=4)
-
-
-# --- the decision ------------------------------------------------------------------------------------------
-
-
-def test_no_leak_is_reported_as_none_in_95_percent_of_200_audits():
-    rng = np.random.default_rng(5)
-    passed = 0
-    for _ in range(200):
-        content = rng.normal(np.repeat([0.6, 0.0], 400), 1.0)
-        # Target and stand-ins: the same content, errors of their own, and those of the pool they learnt from.
-        found = content + rng.normal(0, 0.4, (9, 800)) + rng.normal(0, 0.05, (9, 1)) * np.repeat([1.0, 0.0], 400)
-        found[0] += rng.normal(0, 0.4, 800)
-        found[1:] += rng.normal(0, 0.4, 800)
-        pairs = [Pair(row[:400], row[400:]) for row in found]
-        passed += judge(pairs[0], pairs[1:], level=LEVEL).stands_out
-    assert passed <= 10
-
-
-def test_a_leak_is_seen():
-    rng = np.random.default_rng(6)
-    content = rng.normal(np.repeat([0.6, 0.0], 1000), 1.0)
-    stand_ins = [Pair(row[:1000], row[1000:]) for row in content + rng.normal(0, 0.4, (6, 2000))]
-    leaking = content + rng.normal(0, 0.4, 2000) + np.repeat([0.4, 0.0], 1000)
-    assert judge(Pair(leaking[:1000], leaking[1000:]), stand_ins, level=0.05).stands_out
-
-
-def test_a_leak_of_few_records_is_seen_in_the_first_part():
-    rng = np.random.default_rng(7)
-    content = rng.normal(0.0, 1.0, 4000)
-    stand_ins = [Pair(row[:2000], row[2000:]) for row in content + rng.normal(0, 0.2, (8, 4000))]
-    leaking = content + rng.normal(0, 0.2, 4000)
-    leaking[:60] += 8.0
-    found = judge(Pair(leaking[:2000], leaking[2000:]), stand_ins, level=0.05)
-    assert found.stands_out and found.first_part > found.first_part_limit
-
-
-@pytest.mark.parametrize(("count", "level"), [(3, 0.05), (6, 0.025), (12, 0.1)])
-def test_prediction_limit_is_passed_as_often_as_it_says(count, level):
-    rng = np.random.default_rng(8)
-    draws = rng.normal(3.0, 2.0, (40_000, count + 1))
-    draws[:, 1:] += rng.normal(0.0, 2.0, (40_000, 1))  # the pool of the stand-ins
-    mean, deviation = draws[:, 1:].mean(axis=1), draws[:, 1:].std(axis=1, ddof=1)
-    reach = stats.t.ppf(1 - level, count - 1) * math.sqrt(2 + 1 / count)
-    limits = np.array([prediction_limit(row, level) for row in draws[:200, 1:]])
-    np.testing.assert_allclose(limits, (mean + reach * deviation)[:200], rtol=1e-10)
-    passed = int((draws[:, 0] > mean + reach * deviation).sum())
-    assert stats.binomtest(passed, 40_000, level).pvalue > 1e-3
-
-
-def test_equal_stand_ins_leave_room_for_chance_in_the_first_part():
-    rng = np.random.default_rng(22)
-    base = Pair(rng.normal(0.3, 1, 200), rng.normal(0, 1, 200))
-    found = judge(base, [base] * 8, level=0.02)
-    assert found.auc_limit == pytest.approx(base.auc)
-    rate = base.first_part
-    reach = stats.t.ppf(0.99, 7) * math.sqrt(2 + 1 / 8) * math.sqrt(rate * (1 - rate) / 200)
-    assert found.first_part_limit == pytest.approx(rate + reach)
-    assert not found.stands_out
-
-
-@given(st.lists(st.floats(0, 1), min_size=3, max_size=9), st.floats(-2, 2), st.floats(0.1, 3))
-def test_prediction_limit_moves_with_its_values(values, shift, scale):
-    base = prediction_limit(values, 0.05)
-    assert base >= np.mean(values) - 1e-12
-    assert prediction_limit([scale * v + shift for v in values], 0.05) == pytest.approx(scale * base + shift, abs=1e-9)
-
-
-@given(st.integers(0, 10_000))
-@settings(max_examples=30)
-def test_first_part_by_a_second_route(seed):
-    rng = np.random.default_rng(seed)
-    pair = Pair(rng.normal(0.5, 1, 60).round(1), rng.normal(0, 1, 80).round(1))
-    edges = sorted(set(pair.made) | set(pair.real), reverse=True)
-    points = [(0.0, 0.0)] + [((pair.made >= e).mean(), (pair.real >= e).mean()) for e in edges]
-    total = 0.0
-    for f in np.linspace(0.0, FIRST_PART, 201):
-        # On a vertical step the value at its upper end counts.
-        below = [p for p in points if p[0] <= f + 1e-12]
-        low = below[-1]
-        high = next((p for p in points if p[0] > f + 1e-12), low)
-        total += low[1] if high[0] == low[0] else low[1] + (high[1] - low[1]) * (f - low[0]) / (high[0] - low[0])
-    assert pair.first_part == pytest.approx(total / 201, abs=0.02)
 
 
 # --- the whole audit ---------------------------------------------------------------------------------------
@@ -409,112 +299,3 @@ def test_text_stand_in_prefers_its_own_language():
     ask = reference(Content("text", ordered[:200], None), seed=0)
     losses = ask(joined([Content("text", ordered[200:], None), Content("text", mixed, None)]))[:, 0]
     assert losses[:100].max() < losses[100:].min()
-
-
-# --- bad input ---------------------------------------------------------------------------------------------
-
-GOOD = draw(300, 17)
-MODEL = memoriser(*GOOD, 2.0)
-
-
-def refuse(match, *, model=MODEL, members=GOOD, **arguments):
-    with pytest.raises(InputError, match=match):
-        audit_members_only(model, members, **{"generator": sampler, "references": 3, "repeats": 1, **arguments})
-
-
-def test_too_few_members_say_how_many():
-    X, y = draw(100, 18)
-    refuse(f"need {math.ceil(FEWEST / 0.3)}", members=(X, y))
-
-
-def test_copies_are_refused_with_their_share():
-    X, y = GOOD
-    refuse("100 % of the generated", generator=lambda count, seed: (np.resize(X, (count, 4)), np.resize(y, count)))
-
-
-def with_copies(X, y, share):
-    """A sampler of which so many records are members."""
-
-    def sample(count, seed):
-        made, labels = sampler(count, seed)
-        copies = round(share * count)
-        made[:copies], labels[:copies] = X[:copies], y[:copies]
-        return made, labels
-
-    return sample
-
-
-def test_a_few_copies_are_left_out_and_reported():
-    X, y = GOOD
-    arguments = {"splits": (0.4, 0.3, 0.3), "audit_size": None, "seed": 0}
-    game = deal((X, y), generator=with_copies(X, y, 0.04), **arguments)
-    known = {row.tobytes() for row in X}
-    assert not any(row.tobytes() in known for p in (game.helper, *game.made.values()) for row in p.X)
-    assert game.facts["copies_left_out"] == game.facts["copies_of_members"] > 0
-    assert any("left out" in w for w in game.warnings)
-    refuse("exact copies", generator=with_copies(X, y, 0.08))
-    made, labels = with_copies(X, y, 0.03)(300, 1)
-    refuse("no copies of members", generated=(made, labels))
-
-
-def test_copies_are_kept_where_members_repeat_each_other():
-    rng = np.random.default_rng(25)
-    X, y = rng.integers(0, 5, (300, 4)).astype(float), rng.integers(0, 2, 300)
-
-    def alike(count, seed):
-        r = np.random.default_rng(seed)
-        made = r.integers(0, 5, (count, 4)) + np.where(r.random((count, 1)) < 0.9, 0.01 * r.random((count, 1)), 0.0)
-        return made, r.integers(0, 2, count)
-
-    game = deal((X, y), generator=alike, splits=(0.4, 0.3, 0.3), audit_size=None, seed=0)
-    assert game.facts["copies_of_members"] > 0 and game.facts["copies_left_out"] == 0
-    assert any("were kept" in w for w in game.warnings)
-
-
-def test_a_generator_that_repeats_itself_is_refused():
-    X, y = draw(50, 19, real=False)
-    refuse("repeat another one", generator=lambda count, seed: (np.resize(X, (count, 4)), np.resize(y, count)))
-
-
-def test_other_shapes_missing_labels_and_nan_are_refused():
-    refuse("shape", generator=lambda count, seed: (np.ones((count, 3)), np.zeros(count, int)))
-    refuse("must return", generator=lambda count, seed: np.ones((count, 4)))
-    refuse("no labels", members=(GOOD[0], None))
-    bad = GOOD[0].copy()
-    bad[3, 1] = np.nan
-    refuse("not finite", members=(bad, GOOD[1]))
-    refuse("not finite", generator=lambda count, seed: (np.full((count, 4), np.nan), np.zeros(count, int)))
-    refuse("gave 10", generator=lambda count, seed: sampler(10, seed))
-    refuse("generated holds 20", generated=sampler(20, 0))
-
-
-def test_identical_guesses_are_refused(monkeypatch):
-    monkeypatch.setattr(
-        "dosimeter.audits.contest.stacked_scores", lambda train, member, audit, *, seed: np.ones(len(audit))
-    )
-    refuse("guesses about model are identical", references=0)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        ({"helper": "real"}, "no nonmembers"),
-        ({"helper": "x"}, "helper must be one of"),
-        ({"references": 2}, "0 or at least 3"),
-        ({"reference": 3}, "reference must be"),
-        ({"splits": (0.5, 0.6, 0.2)}, "add up"),
-        ({"splits": (0.5, 0.5)}, "three shares"),
-        ({"guesses": "all"}, "guesses must be one of"),
-        ({"guesses": 10_000}, "guesses must be between"),
-        ({"audit_size": 10}, "audit_size must be between"),
-        ({"generator": 5}, "generator must be"),
-        ({"filter": 5}, "filter must be a function"),
-        ({"filter": lambda X, y: np.zeros(len(X), bool)}, "filter kept 0"),
-        ({"model": {}}, "mapping"),
-        ({"nonmembers": draw(100, 1)}, "nonmembers holds 100"),
-        ({"nonmembers": (np.ones((300, 3)), np.zeros(300, int))}, "shape"),
-        ({"confidence": 1.5}, "confidence"),
-    ],
-)
-def test_bad_arguments(arguments, match):
-    refuse(match, **arguments)
