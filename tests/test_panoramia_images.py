@@ -43,6 +43,25 @@ def test_networks_on_the_way_are_those_of_shorter_trainings():
     assert np.array_equal(asked[0], asked[1]) and not np.allclose(asked[0], asked[2])
 
 
+def test_a_control_learns_from_other_images(monkeypatch):
+    X, y = pictures(1200)
+    asked, given, networks = [], [], images.networks
+
+    def parts(name, sizes, seed):
+        asked.append(list(sizes))
+        return [(X[at : at + 400], y[at : at + 400]) for at in (0, 400, 800)][: len(sizes)]
+
+    def spied(rows, labels, settings, seed):
+        given.append(rows)
+        return networks(rows, labels, settings, seed)
+
+    monkeypatch.setattr(images, "parts", parts)
+    monkeypatch.setattr(images, "networks", spied)
+    images.audited({**SETTINGS, "control": True}, 3)
+    assert asked == [[400] * 3]
+    assert np.array_equal(given[0], images.small(X[800:], SETTINGS["side"]))
+
+
 def test_an_audit_is_kept_as_plain_numbers(monkeypatch):
     X, y = pictures()
     monkeypatch.setattr(images, "parts", lambda name, sizes, seed: [(X[:400], y[:400]), (X[400:], y[400:])])

@@ -78,11 +78,13 @@ def private_network(
 
 
 def audited(settings: Mapping[str, Any], seed: int, store: Store | None = None) -> dict[str, Any]:
-    """One audit of networks after fewer and more epochs and, if settings say so, of networks with DP-SGD."""
-    size = settings["members"]
-    (inside_X, inside_y), (fresh_X, fresh_y) = parts("cifar10", [size, size], seed)
-    inside = small(inside_X, settings["side"]), inside_y
-    fresh = small(fresh_X, settings["side"]), fresh_y
+    """One audit of networks after fewer and more epochs and, if settings say so, of networks with DP-SGD.
+
+    With `control` the networks learn from other images than the members, so that ε̃ has to be 0.
+    """
+    drawn = parts("cifar10", [settings["members"]] * (3 if settings.get("control") else 2), seed)
+    inside, fresh, *others = ((small(X, settings["side"]), y) for X, y in drawn)
+    learnt = others[0] if others else inside
     models: dict[str, Callable[[Any], Any]] = {}
     trained: dict[str, dict[str, Any]] = {}
 
@@ -92,9 +94,9 @@ def audited(settings: Mapping[str, Any], seed: int, store: Store | None = None) 
         trained[name] = {"epochs": epochs, "dp": dp, "train": right[0], "test": right[1]}
 
     for epsilon in settings.get("dp", []):
-        module = private_network(*inside, epsilon, settings, seed, store)
+        module = private_network(*learnt, epsilon, settings, seed, store)
         add(f"DP, ε = {epsilon:g}", module, max(settings["epochs"]), epsilon)
-    for epochs, module in networks(*inside, settings, seed).items():
+    for epochs, module in networks(*learnt, settings, seed).items():
         add(f"{epochs} epochs", module, epochs, None)
     began = time.process_time()
     audit = audit_members_only(

@@ -1,6 +1,6 @@
 """PANORAMIA (Kazmi 2024): bounds in closed form, silence without a leak, and over-fitting seen on three kinds of data.
 
-`python experiments/panoramia/run.py adult|images|text|silent [--quick]` trains and audits; DOSIMETER_DATA names the
+`python experiments/panoramia/run.py adult|images|text|silent|controls` trains and audits; DOSIMETER_DATA names the
 folder of the data. What is finished is kept in `.reproduce/store`, for the same command and for `make reproduce`, which
 runs `results()`, `tables()` and `figures()`.
 """
@@ -140,6 +140,12 @@ def figures(size: str, folder: Path, store: Store | None = None) -> dict[str, st
     return drawn
 
 
+def controls(kind: str, store: Store | None, workers: int | None = None) -> list[summary.Row]:
+    """Audits of models that learnt from other images or texts than the members."""
+    settings = {**CONFIG[kind]["full"], **CONFIG["controls"], "control": True}
+    return list(kept.rows(kind, settings, store, workers=workers))
+
+
 def _fixed() -> float:
     coins = fair_coins(1000, seed=1)
     order = np.concatenate([np.flatnonzero(coins)[:90], np.flatnonzero(~coins)[:10]])
@@ -165,7 +171,7 @@ def _simulated() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("experiment", choices=[*KINDS["full"], "silent"])
+    parser.add_argument("experiment", choices=[*KINDS["full"], "silent", "controls"])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--workers", type=int, help="processes at once; one for each core if not given")
     given = parser.parse_args()
@@ -174,6 +180,8 @@ def main() -> None:
     if given.experiment == "silent":
         found = {CONFIG[s][size]["members"]: silent_audits(s, size, store, given.workers) for s in SILENT.values()}
         told = markdown.of_silence(found)
+    elif given.experiment == "controls":
+        told = markdown.of_controls({kind: controls(kind, store, given.workers) for kind in ("images", "text")})
     else:
         rows = measured(given.experiment, size, store, given.workers)
         told = markdown.of_targets({given.experiment: rows}) | markdown.of_audits({given.experiment: rows})

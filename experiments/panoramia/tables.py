@@ -126,6 +126,18 @@ def of_silence(audits: Mapping[int, Sequence[Row]]) -> dict[str, str]:
     return {"Networks on Adult that never saw the members: ε̃ has to be 0": markdown(header, rows)} if rows else {}
 
 
+def of_controls(found: Found) -> dict[str, str]:
+    """ε̃ of models on images and texts that never saw the members, one by one."""
+    rows = [
+        [NAMES[kind], f"{audit['seed']}", target["name"], f"{target['epsilon']:.3f}"]
+        for kind, audits in found.items()
+        for audit in audits
+        for target in audit["targets"]
+    ]
+    header = ["data", "seed", "target", "ε̃"]
+    return {"Models on images and texts that never saw the members: ε̃ should be 0": markdown(header, rows)}
+
+
 def of_cost(found: Found) -> dict[str, str]:
     """CPU seconds of an audit of all targets, and how good the generated records are."""
     rows: list[list[Any]] = [

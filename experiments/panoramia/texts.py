@@ -96,15 +96,17 @@ def entropy(texts: Sequence[str]) -> float:
 def audited(settings: Mapping[str, Any], seed: int, store: Store | None = None) -> dict[str, Any]:
     """ε̃ of a language model along its training; stand-ins are trained in the same way for `reference_epochs`.
 
-    `store` is not used: the trainings take seconds.
+    With `control` it learns from other passages than the members, so that ε̃ has to be 0. `store` is not used: the
+    trainings take seconds.
     """
     vocabulary, passages = corpus(settings["words"], settings["length"])
     words, size = Words(vocabulary), settings["members"]
     order = np.random.default_rng(np.random.SeedSequence(seed)).permutation(len(passages))
-    members, others = ([passages[at] for at in order[k * size : (k + 1) * size]] for k in range(2))
+    members, others, apart = ([passages[at] for at in order[k * size : (k + 1) * size]] for k in range(3))
+    learnt = apart if settings.get("control") else members
     sweep = sorted(settings["epochs"])
     stand_in = settings["reference_epochs"]
-    models = language_models(members, words, epochs=sweep, settings=settings, seed=seed)
+    models = language_models(learnt, words, epochs=sweep, settings=settings, seed=seed)
     began = time.process_time()
     audit = audit_members_only(
         {_name(epochs): models[epochs] for epochs in reversed(sweep)},
