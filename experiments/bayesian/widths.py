@@ -20,6 +20,7 @@ EXAMPLE_DELTA, CONFIDENCE, DELTA = 0.05, 0.95, 1e-5
 SAMPLES = (100, 200, 300, 500, 700, 1000, 1500, 2000, 3000, 5000)
 RATES = tuple(round(0.05 * k, 2) for k in range(1, 10))
 GRID_SAMPLES = 1000
+FEW_SAMPLES, FEW_CONFIDENCE = 100, 0.9
 SOUGHT, STEP = 500, 20
 
 
@@ -46,6 +47,7 @@ def claims() -> dict[str, float]:
         "figure1.mass": mass,
         "narrower.smallest": min(shares),
         "narrower.largest": max(shares),
+        "narrower.few": max(row["narrower"] for row in over_rates(FEW_SAMPLES, FEW_CONFIDENCE)),
         "samples.worked_example": samples_for_width(0.35, 0.25, EXAMPLE_DELTA),
         "samples.near_chance": samples_for_width(0.45, 0.5, DELTA),
     }
@@ -58,9 +60,11 @@ def counts(fnr: float, fpr: float, samples: int) -> Counts:
     return Counts(fn=fn, tp=side - fn, fp=fp, tn=side - fp)
 
 
-def width(method: str, fnr: float, fpr: float, samples: int, delta: float = DELTA) -> float:
-    """Of the two-sided 95 % interval."""
-    found = METHODS[method](counts(fnr, fpr, samples), delta=delta, confidence=CONFIDENCE, sides="both")
+def width(
+    method: str, fnr: float, fpr: float, samples: int, delta: float = DELTA, confidence: float = CONFIDENCE
+) -> float:
+    """Of the two-sided interval."""
+    found = METHODS[method](counts(fnr, fpr, samples), delta=delta, confidence=confidence, sides="both")
     return found.high - found.low
 
 
@@ -82,12 +86,13 @@ def against_samples(fnr: float = 0.35, fpr: float = 0.25, delta: float = EXAMPLE
     ]
 
 
-def over_rates() -> list[dict[str, float]]:
+def over_rates(samples: int = GRID_SAMPLES, confidence: float = CONFIDENCE) -> list[dict[str, float]]:
     """Widths over FPR and FNR, and how much narrower the joint posterior's interval is than Clopper–Pearson's."""
     found = []
     for fnr in RATES:
         for fpr in RATES:
-            joint, exact = (width(name, fnr, fpr, GRID_SAMPLES) for name in ("joint", "clopper_pearson"))
+            given = (fnr, fpr, samples, DELTA, confidence)
+            joint, exact = (width(name, *given) for name in ("joint", "clopper_pearson"))
             found.append({"fnr": fnr, "fpr": fpr, "joint": joint, "exact": exact, "narrower": 1 - joint / exact})
     return found
 
