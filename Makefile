@@ -44,7 +44,7 @@ docs: $(VENV)/.core
 
 reproduce: $(VENV)/.core
 	$(if $(TORCH),$(BIN)/pip install --quiet '$(TORCH)')
-	$(BIN)/pip install --quiet --editable '.[report,torch]'
+	$(BIN)/pip install --quiet --editable '.[report,torch,text]'
 	$(BIN)/python scripts/reproduce.py --paper $(PAPER) $(if $(SIZE),--$(SIZE))
 
 coverage-table: $(VENV)/.core

@@ -34,6 +34,10 @@ Made by `make reproduce`: the papers' numbers beside ours. A row holds where our
 expected; the last column says where the expected number comes from and why ours differs where it does. *Size* says how
 much was computed for a row: mini (seconds, data that come with scikit-learn), quick (minutes) or full (a night for all
 papers); a row stays until it is computed at its size or a larger one.
+
+`make reproduce` runs everything, `make reproduce PAPER=epsilon_star SIZE=quick` one paper in minutes. Data sets are
+downloaded once or read from the folder that DOSIMETER_DATA names. Finished models are kept in `.reproduce/store`: the
+same command goes on where a run was stopped.
 """
 
 
