@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dosimeter import InputError
+from dosimeter.engine import Store
 
 ROOT = Path(__file__).parent.parent
 SPEC = importlib.util.spec_from_file_location("reproduce", ROOT / "scripts" / "reproduce.py")
@@ -49,26 +50,39 @@ def row(name, value=1.0, tolerance=0.1, source="ours", **more):
 
 
 @pytest.mark.parametrize("name", reproduce.papers())
-def test_mini_agrees(name, monkeypatch):
+def test_mini_agrees_and_has_tables_and_figures(name, tmp_path, monkeypatch):
     monkeypatch.delenv("DOSIMETER_DATA", raising=False)  # the miniature needs no data but those of scikit-learn
-    expected, rows = reproduce.expected(name), reproduce.measure(name, "mini")
-    assert rows
-    assert [n for n, found in rows.items() if reproduce.holds(expected[n], found) is False] == []
-    for found in rows.values():
-        assert "value" in found or (not HAS_TORCH and "torch" in found["reason"])
-
-
-@pytest.mark.parametrize("name", ["epsilon_star", "panoramia", "private"])
-def test_mini_has_tables_and_figures(name, tmp_path):
-    found = reproduce.illustrate(name, "mini", None, tmp_path)
+    kept = {}
+    reproduce.run(name, "mini", Store(tmp_path / "store"), kept, tmp_path)
+    expected, found = reproduce.expected(name), kept[name]
+    assert found["rows"]
+    assert [n for n, row in found["rows"].items() if reproduce.holds(expected[n], row) is False] == []
+    for entry in found["rows"].values():
+        assert "value" in entry or (not HAS_TORCH and "torch" in entry["reason"])
     assert found["tables"]
     for entry in found["tables"].values():
-        lines = entry["text"].splitlines()
+        lines = entry["text"].split("\n\n")[0].splitlines()
         assert len(lines) > 2 and len({line.count("|") for line in lines}) == 1
     for file in found["figures"]:
-        assert (tmp_path / file).read_text().startswith("<svg")
+        assert (tmp_path / name / file).read_text().startswith("<svg")
     if HAS_TORCH:
         assert found["figures"]
+
+
+def test_every_target_has_its_own_intervals(tmp_path):
+    """Four bars in the panel of each target, and not those of the others."""
+    reproduce.load("bayesian")
+    pictures = importlib.import_module("experiments.bayesian.pictures")
+
+    def audit(low):
+        methods = ("clopper-pearson", "jeffreys", "bayesian", "another")
+        estimates = [types.SimpleNamespace(method=method, low=low, high=low + 1) for method in methods]
+        return types.SimpleNamespace(estimates=estimates, headline=types.SimpleNamespace(low=low))
+
+    pictures.of_trainings(tmp_path, {"b": audit(0.5), "a": audit(1.5), "c": audit(2.5)})
+    drawing = (tmp_path / "trainings.svg").read_text()
+    assert sum(drawing.count(f'fill="{colour}"') for colour in pictures.CATEGORIES[:4]) == 12
+    assert drawing.index(">b<") < drawing.index(">a<") < drawing.index(">c<")
 
 
 @pytest.mark.parametrize("name", reproduce.papers())

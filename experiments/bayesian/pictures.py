@@ -9,32 +9,25 @@ from typing import Any
 import numpy as np
 
 from dosimeter import Audit
-from dosimeter._optional import require
 from dosimeter.region import boundary
 from dosimeter.report.canvas import Canvas
 from dosimeter.report.theme import ACCENT, CATEGORIES, INK, MEMBERS, MUTED, NARROW, WIDE
 
+from ..shared import write_svg
 from . import widths
 
 NAMES = {"joint": "joint posterior", "jeffreys": "Jeffreys", "clopper_pearson": "Clopper–Pearson"}
 
 
-def _write(folder: Path, name: str, spec: dict[str, Any]) -> str:
-    vl = require("vl_convert", extra="report", caller="figures")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(vl.vegalite_to_svg(spec), encoding="utf-8")
-    return name
-
-
 def of_example(folder: Path) -> dict[str, str]:
     """Figures 1 to 3: the posterior of ε, and the joint posterior of the rates with regions of privacy."""
     return {
-        _write(folder, "posterior.svg", _posterior()): (
+        write_svg(folder, "posterior.svg", _posterior()): (
             "Figure 1, worked example (FN 35, TP 65, FP 25, TN 75, δ = 0.05): the posterior density of ε, and the 95 % "
             "intervals of the three methods below it. The density integrates to 1; the paper's Eq. (12) lacks the "
             "arc-length factor and integrates to 0.889."
         ),
-        _write(folder, "region.svg", _region()): (
+        write_svg(folder, "region.svg", _region()): (
             "Figures 2 and 3, worked example: draws from the joint posterior of both error rates, and the regions that "
             "(ε, δ)-DP allows for the ends of the joint interval. 2.5 % of the mass lies within the inner one, 97.5 % "
             "within the outer one. The rectangle is what two separate Clopper–Pearson intervals give."
@@ -118,7 +111,7 @@ def of_widths(folder: Path) -> dict[str, str]:
     lines = canvas.chart(rows).mark_line(point=True).encode(x=x, y=y, color=color)
     needed = widths.samples_for_width(0.35, 0.25, widths.EXAMPLE_DELTA)
     found = {
-        _write(folder, "samples.svg", canvas.finish(lines, 260)): (
+        write_svg(folder, "samples.svg", canvas.finish(lines, 260)): (
             "Figures 4 and 5: width of the interval for ε against the number of samples, at the rates of the worked "
             f"example. Clopper–Pearson needs {needed:.0f} samples to be as narrow as the joint posterior after 500."
         )
@@ -135,7 +128,7 @@ def of_widths(folder: Path) -> dict[str, str]:
 
     both = alt.hconcat(heat("joint", "width, joint", ".1f"), heat("narrower", "narrower than Clopper–Pearson", ".0%"))
     shares = [row["narrower"] for row in widths.over_rates()]
-    found[_write(folder, "rates.svg", canvas.finish(both.resolve_scale(color="independent")))] = (
+    found[write_svg(folder, "rates.svg", canvas.finish(both.resolve_scale(color="independent")))] = (
         f"Figure 7: the joint interval's width over both error rates ({widths.GRID_SAMPLES} samples, δ = 1e-5, 95 %), "
         f"and how much narrower it is than Clopper–Pearson's: {min(shares):.0%} to {max(shares):.0%}. Part of that is "
         "coverage given up: credible is not confidence."
@@ -161,11 +154,11 @@ def of_trainings(folder: Path, audits: dict[str, Audit]) -> dict[str, str]:
     x = alt.X("low:Q", title="ε at δ = 1e-5", scale=alt.Scale(domain=[0, top], nice=False))
     y = alt.Y("method:N", sort=order, title=None)
     color = alt.Color("method:N", sort=order, scale=alt.Scale(domain=order, range=list(CATEGORIES[:4])), legend=None)
-    base = canvas.chart(rows)
-    bars = base.mark_bar(height=8).encode(x=x, x2="high:Q", y=y, color=color).properties(width=440, height=84)
-    spec = canvas.finish(bars.facet(row=alt.Row("target:N", title=None), data=base.data))
+    bars = alt.Chart().mark_bar(height=8).encode(x=x, x2="high:Q", y=y, color=color).properties(width=440, height=84)
+    facets = bars.facet(row=alt.Row("target:N", sort=list(audits), title=None), data=canvas.chart(rows).data)
+    spec = canvas.finish(facets)
     return {
-        _write(folder, "trainings.svg", spec): (
+        write_svg(folder, "trainings.svg", spec): (
             "Intervals for each target at the threshold that shadow models fixed, and the headline, which is a lower "
             "bound over all thresholds. A bar that reaches the right edge has no upper end."
         )

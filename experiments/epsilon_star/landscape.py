@@ -38,7 +38,8 @@ class Strategy:
     @property
     def name(self) -> str:
         clip = "" if self.clip is None else f", clip {self.clip:g}"
-        return f"{self.group}{clip}, {self.epochs} epochs, batch {self.batch_size}"
+        length = f"{self.epochs} epoch" + "s" * (self.epochs > 1)
+        return f"{self.group}{clip}, {length}, batch {self.batch_size}"
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def of_fits(folder: Path, data: str, fits: dict[str, GoodnessOfFit]) -> dict[str
             canvas.chart(cells)
             .mark_rect()
             .encode(
-                x=alt.X("components:O", title="components", axis=alt.Axis(labelAngle=0)),
+                x=alt.X("components:O", title="components", axis=alt.Axis(labelAngle=0, labelOverlap="parity")),
                 y=alt.Y("size:O", title="samples", sort="descending"),
                 color=alt.Color(
                     "p:Q", scale=alt.Scale(domain=[0, 1], scheme="blues"), legend=alt.Legend(title="p-value")
