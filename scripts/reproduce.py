@@ -156,7 +156,8 @@ def illustrate(paper: str, size: str, store: Store | None, folder: Path) -> dict
 def run(paper: str, size: str, store: Store | None, kept: dict[str, Any], pictures: Path) -> None:
     """Measure a paper and put what came of it into `kept`.
 
-    Tables and figures are those of one size: all are replaced together, unless those there are of a larger size.
+    Tables and figures are those of one size: all are replaced together, unless those there are of a larger size. If a
+    part could not be run, those that it would have made are kept.
     """
     before = kept.get(paper, {})
     start = time.perf_counter()
@@ -166,7 +167,9 @@ def run(paper: str, size: str, store: Store | None, kept: dict[str, Any], pictur
     after = {"rows": merged(old, rows), "tables": before.get("tables", {}), "figures": before.get("figures", {})}
     there = [SIZES.index(entry["size"]) for kind in ("tables", "figures") for entry in after[kind].values()]
     if SIZES.index(size) >= max(there, default=0):
-        after |= illustrate(paper, size, store, pictures / paper)
+        drawn = illustrate(paper, size, store, pictures / paper)
+        whole = not any("reason" in row for row in rows.values())
+        after |= drawn if whole else {kind: {**after[kind], **entries} for kind, entries in drawn.items()}
     spent, known = round(time.perf_counter() - start, 1), before.get("seconds", {})
     after["seconds"] = {**known, size: max(spent, known.get(size, 0.0))}  # later runs find models in the store
     kept[paper] = after

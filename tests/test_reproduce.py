@@ -254,6 +254,21 @@ def drawn(folder, size):
     return {"a.svg": "A picture."}
 
 
+def test_a_run_without_an_extra_keeps_what_it_cannot_make(paper, tmp_path):
+    there = {"torch": True}
+    name = paper(
+        [row("a"), row("b")],
+        results=lambda size: {"a": 1, "b": 1 if there["torch"] else ImportError("needs torch")},
+        tables=lambda size: {"A": f"| {there} |"} | ({"B": "| b |"} if there["torch"] else {}),
+    )
+    kept = {}
+    reproduce.run(name, "full", None, kept, tmp_path)
+    there["torch"] = False
+    reproduce.run(name, "full", None, kept, tmp_path)
+    assert kept[name]["rows"]["b"] == {"value": 1.0, "size": "full"}
+    assert {title: entry["text"] for title, entry in kept[name]["tables"].items()} == {"A": f"| {there} |", "B": "| b |"}
+
+
 def test_a_smaller_run_keeps_the_larger_one(paper, tmp_path):
     values = {"full": 1.0, "mini": 1.05}
     name = paper(
