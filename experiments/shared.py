@@ -1,8 +1,10 @@
-"""What several experiments need: a data set or its stand-in, a Markdown table, a picture on the disk."""
+"""What several experiments need: a data set or its stand-in, a word on the way, a table, a picture on the disk."""
 
 from __future__ import annotations
 
 import re
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,11 @@ def first_available(names: list[str]) -> Dataset:
         except InputError:
             continue
     return load(names[-1], download=False)
+
+
+def announce(text: str) -> None:
+    """Say with the time what comes next: a full run takes hours."""
+    print(f"{time.strftime('%H:%M')} {text}", file=sys.stderr, flush=True)
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:

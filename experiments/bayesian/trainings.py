@@ -11,6 +11,8 @@ from typing import Any
 from dosimeter import Audit, InputError
 from dosimeter.engine import Store
 
+from ..shared import announce
+
 HERE = Path(__file__).parent
 CONFIG: dict[str, Any] = tomllib.loads((HERE / "config.toml").read_text(encoding="utf-8"))
 
@@ -29,7 +31,8 @@ def audit(size: str, data: str, kind: str, store: Store | None) -> Audit:
     except InputError as error:  # a message on a data set begins with its name
         raise InputError(str(error).removeprefix("data.name: ")) from None
     if store is not None:
-        return launch(settings, subjected, store=store, progress=False)
+        announce(f"bayesian, {size}: {name}")
+        return launch(settings, subjected, store=store)
     with tempfile.TemporaryDirectory() as folder:
         return launch(settings, subjected, store=Store(folder), progress=False)
 

@@ -17,7 +17,7 @@ from dosimeter.estimators.losses import losses_from_logits
 from dosimeter.training import Privacy, Recipe, train_many
 from dosimeter.training.networks import network
 
-from ..shared import first_available
+from ..shared import announce, first_available
 
 Settings = dict[str, Any]
 
@@ -77,7 +77,11 @@ def explore(settings: Settings, store: Store | None, *, seed: int = 0) -> tuple[
         row[np.random.default_rng(child).permutation(2 * members)[:members]] = True
     factory = network("mlp", x, len(whole.class_names), hidden=settings["hidden"])
     rate = settings["learning_rate"]
-    return whole.name, [_outcome(s, factory, rate, (x, y), halves, store) for s in strategies(settings)]
+    outcomes, tried = [], strategies(settings)
+    for at, strategy in enumerate(tried, start=1):
+        announce(f"epsilon*, {whole.name}: {at} of {len(tried)}, {strategy.name}")
+        outcomes.append(_outcome(strategy, factory, rate, (x, y), halves, store))
+    return whole.name, outcomes
 
 
 def recipe(strategy: Strategy, members: int, learning_rate: float) -> Recipe:

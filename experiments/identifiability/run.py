@@ -83,13 +83,19 @@ def figures(size: str, folder: Path, store: Any = None) -> dict[str, str]:
 def trainings(size: str, store: Any = None) -> list[dict[str, Any]]:
     """The rows of all gradient audits of a size; made once in a process."""
     if size not in _made:
+        from ..shared import announce
+
         config = dict(tomllib.loads((HERE / "config.toml").read_text(encoding="utf-8"))[size])
         beliefs = (0.9, *config.pop("beliefs"))
-        _made[size] = [
-            measure(settings()[_there(name)], repetitions=count, seed=seed, store=store, progress=False, **scenario)
-            for name, count in config.items()
-            for seed, scenario in enumerate(scenarios(beliefs), start=1)
-        ]
+        rows = []
+        for name, count in config.items():
+            for seed, scenario in enumerate(scenarios(beliefs), start=1):
+                announce(
+                    f"identifiability, {size}: {name}, {count} repetitions, {', '.join(map(str, scenario.values()))}"
+                )
+                given = {"repetitions": count, "seed": seed, "store": store, "progress": store is not None, **scenario}
+                rows.append(measure(settings()[_there(name)], **given))
+        _made[size] = rows
     return _made[size]
 
 

@@ -11,6 +11,8 @@ from typing import Any
 from dosimeter import InputError
 from dosimeter.engine import Result, Store, Task, run
 
+from ..shared import announce
+
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {"adult": "adult", "images": "images", "text": "texts", "silent": "adult", "table": "adult"}
 ASKED = {"silent": "silent"}  # the function of the file; `audited` where nothing is said
@@ -34,7 +36,8 @@ def rows(
     if str(ROOT) not in sys.path:  # where other processes find this module
         sys.path.append(str(ROOT))
     given: dict[str, Any] = {"engine": engine, "workers": workers, "store": store, "version": VERSION}
-    for result in run(of_seed, tasks, **given, retries=0, progress=False):
+    announce(f"panoramia: {kind}, {len(tasks)} audits")
+    for result in run(of_seed, tasks, **given, retries=0, progress=store is not None):
         yield _answer(result)
 
 

@@ -19,7 +19,7 @@ from dosimeter.estimators.thresholds import threshold_at_fpr
 from dosimeter.training import Dirac, Privacy, Recipe, train_many
 from dosimeter.training.networks import network
 
-from ..shared import first_available
+from ..shared import announce, first_available
 
 Settings = dict[str, Any]
 Floats = npt.NDArray[np.float64]
@@ -99,7 +99,9 @@ def _level(
         dp=Privacy(noise, settings["clip"]),
     )
     factory = network("logistic", x, classes)
-    trained = train_many(factory, recipe, (x, y), coins, range(len(coins)), evaluate_on="data", store=store)
+    announce(f"private: noise multiplier {noise:g}, {len(coins)} models")
+    given: dict[str, Any] = {"store": store, "progress": store is not None}
+    trained = train_many(factory, recipe, (x, y), coins, range(len(coins)), evaluate_on="data", **given)
     signals, accuracies, rates = np.empty((len(coins), len(x))), [], []
     for row, model, inside in zip(signals, trained, coins, strict=True):
         if model.outputs is None:
