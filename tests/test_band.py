@@ -7,7 +7,7 @@ from scipy import special
 from dosimeter.estimators import band
 
 
-# SPEC §7 and research table (Monte Carlo, ± 5 %): local level at α/2 = .025
+# Monte Carlo, independent of this code, ± 5 %: local level at α/2 = .025
 @pytest.mark.parametrize(("n", "level"), [(25, 0.00204), (100, 0.00112), (500, 0.000628), (1000, 0.000537)])
 def test_golden_levels(n: int, level: float) -> None:
     assert band.violation(n, np.array([level]))[0] == pytest.approx(0.025, rel=0.06)

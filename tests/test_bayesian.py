@@ -96,7 +96,7 @@ class ReferenceBeta:
 
 
 def reference(counts: tuple[int, int, int, int], epsilon: float, delta: float) -> tuple[mp.mpf, mp.mpf]:
-    """F(ε) and dF/dε in 30 digits, from the boundary of the region as SPEC §0 gives it."""
+    """F(ε) and dF/dε in 30 digits, from the boundary of the region."""
     x_post, y_post = ReferenceBeta(*counts[:2]), ReferenceBeta(*counts[2:])
     e, d = mp.exp(mp.mpf(epsilon)), mp.mpf(delta)
     c = 1 - d
@@ -195,7 +195,7 @@ def test_golden_quantiles() -> None:
         assert found == pytest.approx(g["value"], abs=g["tolerance"]), g
 
 
-# SPEC §2: the paper's worked example, the example of its code, N = 1e6, and a perfect attack
+# The paper's worked example, the example of its code, N = 1e6, and a perfect attack
 @pytest.mark.parametrize(
     ("counts", "delta", "confidence", "low", "high", "digits"),
     [

@@ -89,12 +89,12 @@ class TestJson:
         found = answer("estimate", *COUNTS, *given)
         counts = dm.Counts(tp=65, fn=35, fp=25, tn=75)
         assert found == bayesian(counts, delta=0.05, confidence=0.95, sides="both").to_dict()
-        assert found["low"] == pytest.approx(0.52179, abs=5e-6)  # SPEC 2
+        assert found["low"] == pytest.approx(0.52179, abs=5e-6)  # the worked example
         assert found["high"] == pytest.approx(1.26665, abs=5e-6)
 
     @pytest.mark.parametrize(
         ("method", "low", "high"),
-        [("clopper-pearson", 0.29515, 1.48873), ("jeffreys", 0.32095, 1.45637)],  # SPEC 2
+        [("clopper-pearson", 0.29515, 1.48873), ("jeffreys", 0.32095, 1.45637)],  # the worked example
     )
     def test_estimate_by_other_methods(self, answer, method, low, high):
         found = answer("estimate", *COUNTS, "--delta", "0.05", "--method", method, "--sides", "both")
@@ -104,7 +104,7 @@ class TestJson:
 
     def test_estimate_defaults_to_a_lower_bound(self, answer):
         found = answer("estimate", *["--tp", "1000", "--fn", "0", "--fp", "0", "--tn", "1000", "--confidence", "0.9"])
-        assert found["low"] == pytest.approx(5.80906, abs=5e-6)  # SPEC 2: one-sided Clopper–Pearson
+        assert found["low"] == pytest.approx(5.80906, abs=5e-6)  # one-sided Clopper–Pearson
         assert found["high"] is None
 
     def test_estimate_gaussian(self, answer):

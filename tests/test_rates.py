@@ -27,7 +27,7 @@ PAPER = Counts(fn=35, tp=65, fp=25, tn=75)
 PERFECT = Counts(fn=0, tp=1000, fp=0, tn=1000)
 
 
-# SPEC §2: Zanella-Béguelin et al., worked example
+# Zanella-Béguelin et al., worked example
 @pytest.mark.parametrize(("method", "low", "high"), [(clopper_pearson, 0.29515, 1.48873), (jeffreys, 0.32095, 1.45637)])
 def test_golden_worked_example(method, low: float, high: float) -> None:
     found = method(PAPER, delta=0.05, confidence=0.95, sides="both")
@@ -35,7 +35,7 @@ def test_golden_worked_example(method, low: float, high: float) -> None:
     assert found.high == pytest.approx(high, abs=6e-6)
 
 
-# SPEC §2: perfect attack, 1000 + 1000 trials, δ = 1e-5, 90 %
+# Perfect attack, 1000 + 1000 trials, δ = 1e-5, 90 %
 @pytest.mark.parametrize(
     ("method", "sides", "value"),
     [(clopper_pearson, "both", 5.60058), (clopper_pearson, "lower", 5.80906), (jeffreys, "lower", 6.25433)],

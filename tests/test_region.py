@@ -109,7 +109,7 @@ class TestRange:
 
 
 class TestTradeoff:
-    # SPEC 7c, δ = 1e-5: TPR at 1 % FPR and advantage of (ε, δ) and of the Gaussian mechanism of the same ε
+    # δ = 1e-5: TPR at 1 % FPR and advantage of (ε, δ) and of the Gaussian mechanism of the same ε
     @pytest.mark.parametrize(
         ("epsilon", "tpr", "tpr_gaussian", "advantage", "advantage_gaussian"),
         [
@@ -155,7 +155,7 @@ class TestTradeoff:
 
 class TestGaussian:
     @pytest.mark.parametrize(("mu", "epsilon"), [(0.5, 1.993091), (1, 4.377178), (2, 9.997256), (3, 16.675494)])
-    def test_golden(self, mu, epsilon):  # SPEC 6, δ = 1e-5
+    def test_golden(self, mu, epsilon):  # δ = 1e-5
         assert float(region.epsilon_from_mu(mu, 1e-5)) == pytest.approx(epsilon, abs=5e-7)
 
     @pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 5.0, 40.0])

@@ -13,7 +13,7 @@ def every(m: int) -> np.ndarray:
     return np.arange(1, m + 1)
 
 
-# SPEC §7: local level a at q = 1/2 over all prefixes, found independently of this project's code
+# Local level a at q = 1/2 over all prefixes, found independently of this project's code
 @pytest.mark.parametrize(
     ("m", "alpha", "level"), [(200, 0.025, 0.003216), (1000, 0.025, 0.001815), (1000, 0.05, 0.003906)]
 )
@@ -21,7 +21,7 @@ def test_golden_levels(m: int, alpha: float, level: float) -> None:
     assert walk.exact_level(every(m), alpha, 0.5) == pytest.approx(level, rel=6e-4)
 
 
-@pytest.mark.parametrize(("m", "level"), [(5000, 0.00117), (10_000, 0.000993)])  # SPEC §7, α = .025
+@pytest.mark.parametrize(("m", "level"), [(5000, 0.00117), (10_000, 0.000993)])  # α = .025
 def test_golden_levels_of_long_walks(m: int, level: float) -> None:
     tried = np.array([0.99, 1.01]) * level  # the crossing probability rises in steps
     bounds = walk.limits(every(m), np.full(2, 0.5), tried)[:, None, :]

@@ -48,7 +48,8 @@ def results(size: str = "mini", store: Any = None) -> dict[str, float | Exceptio
     except (ImportError, InputError) as error:
         return {**found, "trained": error}
     for row in rows:
-        name = f"trained.{row['data']}.{row['neighbours']}.{row['noise']}.{row['belief']:g}"
+        data = "purchase" if row["data"] in ("purchase100", "location30") else row["data"]
+        name = f"trained.{data}.{row['neighbours']}.{row['noise']}.{row['belief']:g}"
         if row["noise"] == "local":
             found[f"{name}.from_theory"] = row["trajectory"] - row["expected"]
             found[f"{name}.epsilon_ratio"] = row["epsilon_sensitivities"] / row["epsilon"]

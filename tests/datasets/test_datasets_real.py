@@ -1,4 +1,4 @@
-"""The published data themselves, where a copy lies beside the project or where DOSIMETER_DATA says."""
+"""The published data themselves, where DOSIMETER_DATA names a folder that has them."""
 
 import gzip
 import hashlib
@@ -13,9 +13,7 @@ from dosimeter.datasets import half, load, split
 from dosimeter.datasets.catalogue import CATALOGUE
 from dosimeter.datasets.census import BANK, GERMAN
 
-PLACES = [Path(__file__).resolve().parents[2] / ".." / "shared" / "data"]
-if os.environ.get("DOSIMETER_DATA"):
-    PLACES.insert(0, Path(os.environ["DOSIMETER_DATA"]))
+PLACES = [Path(os.environ["DOSIMETER_DATA"])] if os.environ.get("DOSIMETER_DATA") else []
 
 
 def real(name):
@@ -23,7 +21,7 @@ def real(name):
     for place in PLACES:
         if any((place / file).is_file() for file in files):
             return load(name, folder=place, download=False)
-    pytest.skip(f"no {' or '.join(files)} in ../shared/data or DOSIMETER_DATA")
+    pytest.skip(f"no {' or '.join(files)}; set DOSIMETER_DATA")
 
 
 def table(dataset):
@@ -36,7 +34,7 @@ def whole_table(name):
         if (place / f"{name}.csv.gz").is_file():
             text = gzip.decompress((place / f"{name}.csv.gz").read_bytes()).decode()
             return [line.split(",") for line in text.splitlines()]
-    pytest.skip(f"no {name}.csv.gz in ../shared/data or DOSIMETER_DATA")
+    pytest.skip(f"no {name}.csv.gz; set DOSIMETER_DATA")
 
 
 def test_adult():

@@ -78,7 +78,7 @@ def token_columns(log_probabilities: Sequence[FloatArray]) -> FloatArray:
 
 
 def class_columns(outputs: Outputs, y: Any) -> FloatArray:
-    """The loss of SPEC §1, the entropy, the lead of the first class over the second, and a few log-probabilities."""
+    """The loss, the entropy, the lead of the first class over the second, and a few log-probabilities."""
     loss = outputs.losses(y).values
     values = np.asarray(outputs.values, np.float64)
     if outputs.kind == "probabilities":

@@ -2,7 +2,7 @@
 
 Evidence is a table of scores (runs, points) and a table of independent fair coins of the same shape. Why the bounds
 hold: put all runs side by side and call that one mechanism. Flipping one coin changes one record of one run, so if a
-training is (ε, δ)-DP, so is the whole with respect to each coin; the one-run theorem (SPEC §4, §7) then holds for all
+training is (ε, δ)-DP, so is the whole with respect to each coin; the one-run theorem (Steinke 2023) then holds for all
 coins together, although coins of one run share a model. It asks that the scores do not depend on the coins other than
 through the models: the attack's statistics, the points and the threshold come from other models. With one point the
 runs are independent tries as well, and the estimators that count errors hold too; with several they do not, because

@@ -1,4 +1,4 @@
-"""μ-Gaussian DP: the bound for mechanisms whose trade-off curve is Gaussian, and only for them (SPEC: full batch)."""
+"""μ-Gaussian DP: the bound for mechanisms whose trade-off curve is Gaussian, and only for them: full batches."""
 
 from __future__ import annotations
 

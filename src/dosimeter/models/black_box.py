@@ -35,7 +35,7 @@ class BlackBox(ABC):
         """The model's outputs for all records of X."""
 
     def losses(self, X: Any, y: Any) -> Losses:
-        """The losses of the records (SPEC §1)."""
+        """Minus the log-odds of the true class, for each record."""
         return self.outputs(X).losses(y)
 
 
@@ -72,7 +72,7 @@ class Batched(BlackBox):
         return Outputs(np.concatenate([values for *_, values in answers]), answers[0][2], self.classes, self.warnings)
 
     def losses(self, X: Any, y: Any) -> Losses:
-        """The losses of the records (SPEC §1), without keeping the outputs."""
+        """The losses of the records, without keeping the outputs."""
         truth = labels(y, _batches.count(X))
         losses, correct = np.empty(truth.size), np.empty(truth.size, dtype=bool)
         clipped, columns, kind = 0, np.empty(0, dtype=np.int64), KINDS[0]

@@ -81,7 +81,7 @@ class HuggingFace(BlackBox):
         return Outputs(array, "logits", classes, warnings)
 
     def losses(self, X: Any, y: Any = None) -> Losses:
-        """Mean loss of each sequence (causal; no labels), or the losses of SPEC §1 (classification).
+        """Mean loss of each sequence (causal; no labels), or minus the log-odds of the class (classification).
 
         Labels are column numbers, or the names in the model's id2label.
         """

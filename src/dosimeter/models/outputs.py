@@ -1,4 +1,4 @@
-"""What a model answers, checked once, and the losses that follow from it (SPEC §1)."""
+"""What a model answers, checked once, and the losses that follow from it."""
 
 from __future__ import annotations
 
