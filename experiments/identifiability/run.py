@@ -1,4 +1,4 @@
-"""Quantifying identifiability (Bernau et al., 2021): Tables 2 and 3 and the quantities of Figures 4 to 9.
+"""Quantifying identifiability (Bernau et al., 2021): Tables 2 and 3 and Figures 3 to 9.
 
 `results()` has the closed forms (from belief to ε, noise and advantage) and the trainings of a size. As a command:
 
@@ -12,7 +12,6 @@ It needs dosimeter[torch] and, but for digits, the data sets (DOSIMETER_DATA nam
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import tomllib
 from collections.abc import Callable
@@ -64,21 +63,11 @@ def tables(size: str, store: Any = None) -> dict[str, str]:
 
 
 def figures(size: str, folder: Path, store: Any = None) -> dict[str, str]:
-    """Figures 4 to 6: beliefs step by step, their distribution, sensitivities; and ε′ against ε."""
-    from dosimeter.report.charts import charts
+    """Figures 3 to 9."""
+    from . import pictures
 
-    from ..shared import write_svg
-
-    row = trainings(size, store)[1]
-    captions = {
-        "beliefs": "Beliefs in the truth, step by step (Figure 4)",
-        "final_beliefs": "Beliefs after the last step (Figure 5)",
-        "sensitivities": "Sensitivities over the steps against the global one (Figure 6)",
-        "epsilons": "ε′ three ways against ε (Figures 7 to 9)",
-    }
-    drawn = charts(row["audit"])
-    where = f"{row['data']}, {row['neighbours']} neighbours, {row['noise']} noise, ρ = {row['belief']:g}"
-    return {write_svg(folder, f"{name}.svg", drawn[name]): f"{text}: {where}." for name, text in captions.items()}
+    rows = trainings(size, store)
+    return {**pictures.of_meaning(folder), **pictures.of_runs(folder, rows), **pictures.of_targets(folder, rows)}
 
 
 def trainings(size: str, store: Any = None) -> list[dict[str, Any]]:
@@ -302,7 +291,6 @@ def main() -> None:
     parser.add_argument("--table2", action="store_true", help="only ρ = 0.9")
     parser.add_argument("--workers", type=int, default=None)
     parser.add_argument("--pages", type=Path, help="folder for the page of each audit")
-    parser.add_argument("--write", action="store_true", help="keep the rows in results.json and results.md")
     given = parser.parse_args()
     names = given.only or (["digits"] if given.quick else ["adult", _there("purchase100"), "mnist"])
     repetitions = 60 if given.quick else given.repetitions
@@ -315,8 +303,6 @@ def main() -> None:
                 audit.to_html(given.pages / f"{name}-{row['neighbours']}-{row['noise']}-{row['belief']:g}.html")
             rows.append(row)
             print(table(rows[-1:]).splitlines()[-1], flush=True)
-            if given.write:
-                _keep(rows[-1:])
     print(table(rows))
 
 
@@ -330,20 +316,6 @@ def _there(name: str) -> str:
         return load(name, download=False).name
     except InputError:
         return "location30"
-
-
-def _keep(rows: list[dict[str, Any]]) -> None:
-    """Replace the rows of these audits among the kept ones."""
-    file = HERE / "results.json"
-    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-    new = {_key(row) for row in rows}
-    merged = sorted([row for row in kept if _key(row) not in new] + rows, key=_key)
-    file.write_text(json.dumps(merged, indent=1) + "\n", encoding="utf-8")
-    (HERE / "results.md").write_text(table(merged), encoding="utf-8")
-
-
-def _key(row: dict[str, Any]) -> tuple[Any, ...]:
-    return (row["data"], row["belief"] != 0.9, row["neighbours"], row["noise"] == "global", row["belief"])
 
 
 if __name__ == "__main__":

@@ -146,8 +146,17 @@ def sixty(store, pipe=None):
     return found
 
 
+@pytest.fixture
+def one_thread():
+    """A forked process would hang in threads that it has not inherited."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="kills forked processes")
-def test_sixty_models_killed_ten_times(tmp_path):
+def test_sixty_models_killed_ten_times(tmp_path, one_thread):
     store, rng, kills = Store(tmp_path / "store"), random.Random(1), 0
     fork = multiprocessing.get_context("fork")  # a new interpreter would import torch each time
 

@@ -40,7 +40,7 @@ def links(module: Any) -> list[Link] | str:
     """What a module does with its one input, step by step, or why it is not a plain chain of known steps."""
     torch = torch_module()
     try:
-        graph = torch.fx.symbolic_trace(module).graph
+        graph = torch.fx.Tracer().trace(module)
     except Exception as error:  # a module may do anything in its forward
         return f"its forward cannot be traced ({type(error).__name__})"
     found: list[Link] = []

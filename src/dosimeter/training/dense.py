@@ -59,7 +59,7 @@ class _Group:
         self, torch: Any, modules: list[Any], layers: list[Layer], recipe: Recipe, x: Any, y: Any, draws: list[Draws]
     ) -> None:
         self.torch, self.modules, self.layers, self.recipe = torch, modules, layers, recipe
-        self.x, self.y, self.models, self.draws = x, y, len(modules), draws
+        self.x, self.y, self.models, self.draws = x, _compact(torch, y), len(modules), draws
         self.dtype = next(modules[0].parameters()).dtype
         self.names = [
             (f"{k.name}.weight".lstrip("."), f"{k.name}.bias".lstrip(".") if k.bias else None) for k in layers
@@ -368,7 +368,15 @@ class _Buffers:
         index = torch.from_numpy(rows.reshape(-1))
         torch.index_select(group.x, 0, index, out=self.rows)
         shape = (len(rows), rows.shape[1], 1)
-        self.labels = group.y.index_select(0, index).view(shape).expand(group.models, -1, -1)
+        labels = group.y.index_select(0, index)
+        self.labels = (labels.long() if labels.dtype is torch.uint8 else labels).view(shape)
+        self.labels = self.labels.expand(group.models, -1, -1)
         if group.recipe.dp is not None:
             self.norms = group.norms.index_select(0, index).view(shape)
         self.filled = True
+
+
+def _compact(torch: Any, y: Any) -> Any:
+    """Classes as bytes, where they fit: labels at random places are then found in the cache."""
+    whole = not y.is_floating_point() and len(y) > 0
+    return y.to(torch.uint8) if whole and int(y.min()) >= 0 and int(y.max()) < 256 else y

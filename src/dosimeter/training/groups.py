@@ -171,12 +171,14 @@ def _answer(module: Any, seed: int, asked: Any, labels: Any, state: bool) -> dic
 def _outputs(module: Any, asked: Any) -> npt.NDArray[Any]:
     """Logits of the records, in parts; images with their channels last: poolings and convolutions are faster so."""
     torch = torch_module()
-    images = asked.ndim == 4
-    best = convolutional.layout(module, asked[:2]) if images else torch.contiguous_format
-    module.to(memory_format=best)
     with torch.no_grad():
-        parts = [module(part.contiguous(memory_format=best)) for part in asked.split(128 if images else 4096)]
-    module.to(memory_format=torch.contiguous_format)
+        if asked.ndim != 4:
+            parts = [module(part) for part in asked.split(4096)]
+        else:
+            best = convolutional.layout(module, asked[:2])
+            module.to(memory_format=best)
+            parts = [module(part.contiguous(memory_format=best)) for part in asked.split(128)]
+            module.to(memory_format=torch.contiguous_format)
     outputs: npt.NDArray[Any] = torch.cat(parts).numpy()
     return outputs
 
