@@ -128,6 +128,19 @@ def test_double_precision_agrees_to_many_digits(sampling):
     assert apart(found["functional"], found["sequential"]) < 1e-13
 
 
+def _many_classes():
+    return nn.Sequential(nn.Flatten(), nn.Linear(X[0].size, 300))
+
+
+@pytest.mark.parametrize("last", [255, 256, 299])
+def test_classes_beyond_a_byte(last):
+    """Labels are kept as bytes where they fit."""
+    labels = np.where(Y == Y.max(), last, Y)
+    recipe = Recipe(epochs=2, batch_size=16, learning_rate=0.1)
+    fast, plain = (train(_many_classes, recipe, way, data=(X, labels)) for way in ("dense", "sequential"))
+    assert apart(fast, plain) < 3e-6
+
+
 @pytest.mark.parametrize("columns", [1, 2])
 def test_two_classes(columns):
     """One column of logits is class 1 against 0, and two columns are their own short cut."""
