@@ -135,7 +135,7 @@ def _many_classes():
 @pytest.mark.parametrize("last", [255, 256, 299])
 def test_classes_beyond_a_byte(last):
     """Labels are kept as bytes where they fit."""
-    labels = np.where(Y == Y.max(), last, Y)
+    labels = np.where(Y.max() == Y, last, Y)
     recipe = Recipe(epochs=2, batch_size=16, learning_rate=0.1)
     fast, plain = (train(_many_classes, recipe, way, data=(X, labels)) for way in ("dense", "sequential"))
     assert apart(fast, plain) < 3e-6
