@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import special
 from star_routes import all_pairs, brute_force, ceiling, normal_losses
@@ -236,6 +236,7 @@ losses = st.lists(st.integers(0, 9).map(float), min_size=1, max_size=12)
     st.sampled_from([0.0, 1e-5, 0.1, 0.6]),
     st.one_of(st.none(), st.lists(st.floats(1e-6, 1 - 1e-6), min_size=1, max_size=5)),
 )
+@example([([0.0], [0.0])] * 5, 0.0, [1e-6])  # rounding, in parts of the smallest rate
 def test_theorem_2(models, delta, grid):
     estimate = epsilon_star_mechanism(models, delta=delta, fpr_grid=grid)
     right = np.log(np.mean(np.exp(estimate.details["epsilon_star"])))

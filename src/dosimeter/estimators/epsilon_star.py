@@ -151,7 +151,8 @@ def epsilon_star_mechanism(models: Sequence[tuple[Any, Any]], *, delta: float, f
     left = float(at_mean[best])
     per_model = epsilon_from_rates(grid, fnr, failure).max(axis=1)
     right = float(special.logsumexp(per_model) - math.log(per_model.size))
-    if abs(right - left) < 1e-12:  # equal models: rounding must not reverse the theorem
+    rounding = max(1e-12, 16 * float(np.finfo(np.float64).eps) / edge)  # of a ratio of rates this close to 0 or 1
+    if abs(right - left) < rounding:  # equal models: rounding must not reverse the theorem
         right = max(left, right)
     warnings = ["no interval: low and high repeat the value itself, and sampling error is not accounted for"]
     if moved:
