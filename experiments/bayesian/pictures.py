@@ -160,6 +160,7 @@ def of_trainings(folder: Path, audits: dict[str, Audit]) -> dict[str, str]:
     return {
         write_svg(folder, "trainings.svg", spec): (
             "Intervals for each target at the threshold that shadow models fixed, and the headline, which is a lower "
-            "bound over all thresholds. A bar that reaches the right edge has no upper end."
+            "bound over all thresholds. A bar that reaches the right edge has no upper end. Clopper–Pearson's "
+            "intervals hold at their level; Jeffreys' and the joint posterior's are credible, which is less."
         )
     }

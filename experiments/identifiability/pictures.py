@@ -42,11 +42,10 @@ def of_meaning(folder: Path) -> dict[str, str]:
         for what, values in lines.items()
         for e, v in zip(grid, values, strict=True)
     ]
-    color = alt.Color("what:N", title=None, sort=None, legend=alt.Legend(orient="right", labelLimit=300))
-    chart = canvas.chart(rows).mark_line(strokeWidth=2)
-    chart = chart.encode(x=alt.X("epsilon:Q", title="ε"), y=alt.Y("value:Q", title=None), color=color)
     scale = alt.Scale(domain=list(lines), range=list(CATEGORIES[: len(lines)]))
-    chart = chart.encode(color=color.scale(scale)).properties(width=360, height=240)
+    color = alt.Color("what:N", title=None, scale=scale, legend=alt.Legend(orient="right", labelLimit=300))
+    chart = canvas.chart(rows).mark_line(strokeWidth=2).properties(width=360, height=240)
+    chart = chart.encode(x=alt.X("epsilon:Q", title="ε"), y=alt.Y("value:Q", title=None), color=color)
     return {
         write_svg(folder, "meaning.svg", canvas.finish(chart)): (
             "Figure 3: what ε means. The bound on the adversary's belief, and his expected advantage: with the noise "

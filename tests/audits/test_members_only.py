@@ -126,6 +126,7 @@ def test_naive_and_ranked_and_without_stand_ins():
     common = {"generator": sampler, "repeats": 2}
     naive = audit_members_only(model, (X, y), guesses="naive", references=3, **common)
     assert naive.headline.validity == Validity.EXPLORATORY
+    assert not any("third of the members" in w for w in naive.headline.warnings)  # tables are silent without a leak
     ranked = audit_members_only(model, (X, y), guesses="ranked", references=0, **common)
     assert ranked.details["null"] is None
     assert any("no stand-ins" in w for w in ranked.headline.warnings)
@@ -201,6 +202,7 @@ def test_images_without_torch(monkeypatch):
 
     audit = audit_members_only(brightness, (images, labels), generator=blurred, references=3, repeats=1)
     assert audit.metadata["data_kind"] == "image"
+    assert any("weak evidence" in w for w in audit.headline.warnings)
 
 
 def test_a_game_is_cut_without_overlap():

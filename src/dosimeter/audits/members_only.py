@@ -166,6 +166,11 @@ def audit_members_only(
             "stand-ins learn from a third of the members; language models that learnt from as many other texts as "
             "there are members reached ε̃ = 0.5: read a value of that size as no evidence"
         )
+    if game.kind == "image" and count:
+        warnings.append(
+            "stand-ins learn from a third of the members; 12 models in our controls that never saw the members were "
+            "all reported with 0, which leaves room for one in four: read a small value as weak evidence"
+        )
     if not count:
         warnings.append("there are no stand-ins, so what a model knows of the distribution counts as leakage")
     found[0] = replace(found[0], warnings=(*found[0].warnings, *warnings))
