@@ -1,7 +1,7 @@
 """Many models, fast: the training engine against the loops that people write, on the same work, in one run.
 
-python bench/training.py [--quick] [--only W1 W4] [--rounds 3]; needs torch, Opacus and Ray (dosimeter[torch,ray]).
-Ways take turns, so that they see the same machine; the ratios of wall times are the figures to read.
+python bench/training.py [--quick] [--only W1 W4] [--rounds 5]; needs torch, Opacus and Ray (dosimeter[torch,ray]).
+Ways take turns of the same length, so that they see the same machine; the figure to read is the median of the rounds.
 """
 
 from __future__ import annotations
@@ -115,72 +115,68 @@ def accuracy(module, test):
         return float((module.eval()(test[0]).argmax(1) == test[1]).float().mean())
 
 
-def loop(work, models, *, loader):
-    """One model after another with torch's own threads: a DataLoader, or slices of a permuted tensor."""
+def loop(work, model, *, loader):
+    """Accuracy of one model, trained with torch's own threads: by a DataLoader, or by slices of a permuted tensor."""
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
     x, y, test = *map(torch.from_numpy, work.data), [torch.from_numpy(part) for part in work.test]
-    recipe, scores = work.recipe, []
-    for model in range(models):
-        torch.manual_seed(model)
-        module, rows = work.factory(), torch.from_numpy(work.members[model])
-        mine, theirs = x[rows], y[rows]
-        optimiser = torch.optim.SGD(module.parameters(), lr=recipe.learning_rate, momentum=recipe.momentum)
-        for _ in range(recipe.epochs):
-            if loader:
-                batches = DataLoader(TensorDataset(mine, theirs), batch_size=recipe.batch_size, shuffle=True)
-            else:
-                batches = ((mine[part], theirs[part]) for part in torch.randperm(len(mine)).split(recipe.batch_size))
-            for a, b in batches:
-                optimiser.zero_grad()
-                torch.nn.functional.cross_entropy(module(a), b).backward()
-                optimiser.step()
-        scores.append(accuracy(module, test))
-    return statistics.fmean(scores), ""
+    recipe = work.recipe
+    torch.manual_seed(model)
+    module, rows = work.factory(), torch.from_numpy(work.members[model])
+    mine, theirs = x[rows], y[rows]
+    optimiser = torch.optim.SGD(module.parameters(), lr=recipe.learning_rate, momentum=recipe.momentum)
+    for _ in range(recipe.epochs):
+        if loader:
+            batches = DataLoader(TensorDataset(mine, theirs), batch_size=recipe.batch_size, shuffle=True)
+        else:
+            batches = ((mine[part], theirs[part]) for part in torch.randperm(len(mine)).split(recipe.batch_size))
+        for a, b in batches:
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(module(a), b).backward()
+            optimiser.step()
+    return accuracy(module, test)
 
 
-def opacus_loop(work, models):
+def opacus_loop(work, model):
     """Opacus's GradSampleModule and DPOptimizer on slices of a permuted tensor (no DataLoader to slow it down)."""
     import torch
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
 
     x, y, test = *map(torch.from_numpy, work.data), [torch.from_numpy(part) for part in work.test]
-    recipe, scores = work.recipe, []
-    for model in range(models):
-        torch.manual_seed(model)
-        rows = torch.from_numpy(work.members[model])
-        mine, theirs = x[rows], y[rows]
-        batch = recipe.batch(len(mine))
-        module = GradSampleModule(work.factory())
-        inner = torch.optim.SGD(module.parameters(), lr=recipe.learning_rate, momentum=recipe.momentum)
-        optimiser = DPOptimizer(
-            inner,
-            noise_multiplier=recipe.dp.noise_multiplier,
-            max_grad_norm=recipe.dp.clip,
-            expected_batch_size=batch,
-        )
-        neighbour = None if work.neighbour is None else (x[work.neighbour.added][None], y[work.neighbour.added][None])
-        left = recipe.length(len(mine))
-        while left:
-            for part in torch.randperm(len(mine)).split(batch):
-                if neighbour is not None:  # the record in which the other data set differs: its clipped gradient
-                    optimiser.zero_grad()
-                    torch.nn.functional.cross_entropy(module(neighbour[0]), neighbour[1]).backward()
-                    other = [p.grad_sample[0] for p in module.parameters()]
-                    norm = torch.stack([g.square().sum() for g in other]).sum().sqrt()
-                    torch.stack([(g * (recipe.dp.clip / norm).clamp(max=1)).square().sum() for g in other]).sum()
+    recipe = work.recipe
+    torch.manual_seed(model)
+    rows = torch.from_numpy(work.members[model])
+    mine, theirs = x[rows], y[rows]
+    batch = recipe.batch(len(mine))
+    module = GradSampleModule(work.factory())
+    inner = torch.optim.SGD(module.parameters(), lr=recipe.learning_rate, momentum=recipe.momentum)
+    optimiser = DPOptimizer(
+        inner,
+        noise_multiplier=recipe.dp.noise_multiplier,
+        max_grad_norm=recipe.dp.clip,
+        expected_batch_size=batch,
+    )
+    neighbour = None if work.neighbour is None else (x[work.neighbour.added][None], y[work.neighbour.added][None])
+    left = recipe.length(len(mine))
+    while left:
+        for part in torch.randperm(len(mine)).split(batch):
+            if neighbour is not None:  # the record in which the other data set differs: its clipped gradient
                 optimiser.zero_grad()
-                torch.nn.functional.cross_entropy(module(mine[part]), theirs[part]).backward()
-                optimiser.step()
-                left -= 1
-        scores.append(accuracy(module, test))
-    return statistics.fmean(scores), ""
+                torch.nn.functional.cross_entropy(module(neighbour[0]), neighbour[1]).backward()
+                other = [p.grad_sample[0] for p in module.parameters()]
+                norm = torch.stack([g.square().sum() for g in other]).sum().sqrt()
+                torch.stack([(g * (recipe.dp.clip / norm).clamp(max=1)).square().sum() for g in other]).sum()
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(module(mine[part]), theirs[part]).backward()
+            optimiser.step()
+            left -= 1
+    return accuracy(module, test)
 
 
-def sgemm(seconds=5.0, threads=2):
-    """GFLOP/s of large products on all cores: on average over some seconds, as our turns take them, and of the best."""
+def sgemm(seconds, threads=2):
+    """GFLOP/s of products of 2048 × 2048 matrices on all cores, over a turn and in its fastest product."""
     import torch
 
     before = torch.get_num_threads()
@@ -227,38 +223,57 @@ def works(quick):
     return rows
 
 
-def measure(work, rounds, few):
-    """Seconds a model of each way in its best turn, and how much of the machine others took in it."""
-    ways = {"dosimeter": (ours, work.models), **{name: (way, few) for name, way in work.baseline.items()}}
-    taken, scores, said, gemm = {name: [] for name in ways}, {}, "", []
+def measure(work, rounds):
+    """Each round: our models, then each other way for as long as ours took; medians over the rounds."""
+    turns = []
     for turn in range(rounds + 1):
-        for name, (way, models) in ways.items():
-            models = models if turn else min(models, 16 if name == "dosimeter" else 1)
-            start, busy, mine = time.perf_counter(), *cpu_seconds()
-            score, plan = way(work, models)
-            if turn:  # the first turn pays for imports and caches
-                wall, after, own = time.perf_counter() - start, *cpu_seconds()
-                others = max(0.0, (after - busy) - (own - mine)) / (wall * os.cpu_count())
-                taken[name].append((wall / models, others))
-                scores[name], said = score, plan or said
-        gemm.append(sgemm() if "sgemm" in work.targets else None)
-    best = {name: min(values)[0] for name, values in taken.items()}
-    found = {
+        models = work.models if turn else min(work.models, 16)  # the first round pays for imports and caches
+        (score, plan), wall, others = timed(lambda models=models: ours(work, models))
+        found = {"dosimeter": (wall / models, others, score)}
+        for name, way in work.baseline.items():
+            scores, taken, others = timed(lambda way=way, wall=wall: as_long(way, work, wall))
+            found[name] = (taken / len(scores), others, statistics.fmean(scores))
+        if "sgemm" in work.targets:
+            found["sgemm"] = sgemm(wall)
+        turns.append(found)
+    turns = turns[1:]
+
+    def median(name, part):
+        return statistics.median(found[name][part] for found in turns)
+
+    ways = ["dosimeter", *work.baseline]
+    ratios = {name: [found[name][0] / found["dosimeter"][0] for found in turns] for name in work.baseline}
+    row = {
         "work": work.name,
         "title": work.title,
         "models": work.models,
-        "plan": said,
-        "seconds a model": best,
-        "share of the machine that others took": {name: min(values)[1] for name, values in taken.items()},
-        "accuracy": scores,
-        "ratios": {name: value / best["dosimeter"] for name, value in best.items() if name != "dosimeter"},
+        "plan": plan,
+        "seconds a model": {name: median(name, 0) for name in ways},
+        "share of the machine that others took": {name: median(name, 1) for name in ways},
+        "accuracy": {name: median(name, 2) for name in ways},
         "targets": work.targets,
     }
     if "sgemm" in work.targets:
-        found["GFLOP/s"] = work.flops() / best["dosimeter"] / 1e9
-        found["sgemm"] = dict(zip(("lasting", "best"), map(max, zip(*gemm, strict=True)), strict=True))
-        found["ratios"]["sgemm"] = found["GFLOP/s"] / found["sgemm"]["lasting"]
-    return found
+        ratios["sgemm"] = [work.flops() / found["dosimeter"][0] / 1e9 / found["sgemm"][0] for found in turns]
+        row["GFLOP/s"] = work.flops() / row["seconds a model"]["dosimeter"] / 1e9
+        row["sgemm"] = {"lasting": median("sgemm", 0), "fastest product": max(found["sgemm"][1] for found in turns)}
+    return row | {"ratios": {name: statistics.median(values) for name, values in ratios.items()}, "rounds": ratios}
+
+
+def as_long(way, work, seconds):
+    """Accuracies of as many models as a way trains one after another until the time is over."""
+    scores, start = [], time.perf_counter()
+    while not scores or time.perf_counter() - start < seconds:
+        scores.append(way(work, len(scores) % work.models))
+    return scores
+
+
+def timed(do):
+    """What it gives, its wall time, and the share of the machine that others took meanwhile."""
+    start, busy, mine = time.perf_counter(), *cpu_seconds()
+    result = do()
+    wall, after, own = time.perf_counter() - start, *cpu_seconds()
+    return result, wall, max(0.0, (after - busy) - (own - mine)) / (wall * os.cpu_count())
 
 
 def cpu_seconds():
@@ -324,21 +339,26 @@ def peak(pid):
 
 def table(rows, grown, far):
     lines = [
-        "| work | models | ratio | target | accuracy (dosimeter / peer) | others took (dosimeter / peer) | how |",
-        "|---|---|---|---|---|---|---|",
+        "| work | models | ratio | rounds | target | accuracy (dosimeter / peer) | others took (the same) | how |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         for peer, target in row["targets"].items():
-            ratio, share = row["ratios"][peer], row["share of the machine that others took"]
+            ratio, share, rounds = (
+                row["ratios"][peer],
+                row["share of the machine that others took"],
+                row["rounds"][peer],
+            )
             met = f"≥ {target:g}" + ("" if ratio >= target else " (missed)")
             if peer == "sgemm":
-                lasting, most = row["sgemm"]["lasting"], row["sgemm"]["best"]
+                lasting, most = row["sgemm"]["lasting"], row["sgemm"]["fastest product"]
                 what = f"{ratio:.0%} of sgemm ({row['GFLOP/s']:.0f} of {lasting:.0f} GFLOP/s; one product: {most:.0f})"
-                scores = noise = ""
+                spread, scores, noise = f"{min(rounds):.0%} to {max(rounds):.0%}", "", ""
             else:
                 what, noise = f"{ratio:.1f} × {peer}", f"{share['dosimeter']:.0%} / {share[peer]:.0%}"
+                spread = f"{min(rounds):.1f} to {max(rounds):.1f}"
                 scores = f"{row['accuracy']['dosimeter']:.3f} / {row['accuracy'][peer]:.3f}"
-            cells = (f"{row['work']} {row['title']}", row["models"], what, met, scores, noise, row["plan"])
+            cells = (f"{row['work']} {row['title']}", row["models"], what, spread, met, scores, noise, row["plan"])
             lines.append(f"| {' | '.join(map(str, cells))} |")
     if grown:
         lines += ["", "| models | ms a model | peak MB of a worker |", "|---|---|---|"]
@@ -356,8 +376,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer models and epochs")
     parser.add_argument("--only", nargs="*", help="rows: W1 W2 W3 W4 W5 growth ray")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--few", type=int, default=4, help="models of the slow ways in each round")
+    parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     if os.environ.get("GLIBC_TUNABLES") != MALLOC:  # for every way alike; it counts from the start of a process
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "GLIBC_TUNABLES": MALLOC})
@@ -366,7 +385,7 @@ def main():
     rows = []
     for work in works(options.quick):
         if work.name in wanted:
-            rows.append(measure(work, options.rounds, options.few))
+            rows.append(measure(work, options.rounds))
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     grown = growth(options.quick) if "growth" in wanted else []
     far = on_ray(options.quick) if "ray" in wanted else None

@@ -52,7 +52,9 @@ def test_less_is_held_at_once(factory, strategy, monkeypatch):
 
         plain = dense._Buffers.fill
         monkeypatch.setattr(
-            dense._Buffers, "fill", lambda self, rows: (widths.append(rows.shape[1]), plain(self, rows))[1]
+            dense._Buffers,
+            "fill",
+            lambda self, rows, marks: (widths.append(rows.shape[1]), plain(self, rows, marks))[1],
         )
     else:
         original = torch.nn.Conv2d.forward

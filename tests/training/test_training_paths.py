@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -160,6 +161,36 @@ def test_two_classes(columns):
         assert one[0].accuracy == pytest.approx(np.mean(guess == labels))
 
 
+@pytest.mark.parametrize("batching", ["parts", "full", "full and the same"])
+@pytest.mark.parametrize("dp", [None, Privacy(0.0, 0.2), Privacy(0.7, 1.0)], ids=["plain", "clipped", "private"])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("hidden", [0, 1, 2])
+@pytest.mark.parametrize("columns", [1, 2])
+def test_the_short_cut_of_two_classes(columns, hidden, bias, dp, batching):
+    """The last layer alone or above others, its gradient, its clipping and the transcript of a neighbour."""
+
+    def factory():
+        sizes = [64, 7, 5][: hidden + 1]
+        below = [part for a, b in pairwise(sizes) for part in (nn.Linear(a, b), nn.ReLU())]
+        return nn.Sequential(nn.Flatten(), *below, nn.Linear(sizes[-1], columns, bias=bias)).double()
+
+    recipe = Recipe(steps=4, batch_size=16 if batching == "parts" else None, dp=dp, learning_rate=0.5, momentum=0.5)
+    inside, outside = int(np.flatnonzero(MEMBERS.all(axis=0))[0]), int(np.flatnonzero(~MEMBERS.any(axis=0))[0])
+    given = {"data": (X.astype(np.float64), (Y > 0).astype(int))}
+    given["memberships"] = np.tile(MEMBERS[:1], (3, 1)) if batching == "full and the same" else MEMBERS
+    given["neighbour"] = Neighbour(removed=inside, added=outside) if dp else None
+    fast, plain = (train(factory, recipe, way, **given) for way in ("dense", "sequential"))
+    assert apart(fast, plain) < 1e-13
+    for a, b in zip(fast, plain, strict=True) if dp else ():
+        assert a.transcript.distances == pytest.approx(b.transcript.distances, rel=1e-9)
+        assert a.transcript.projections == pytest.approx(b.transcript.projections, rel=1e-9, abs=1e-12)
+        assert batching == "parts" or (a.transcript.distances > 0).all()
+
+
+def _two_columns():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.ReLU(), nn.Linear(5, 2))
+
+
 @pytest.mark.parametrize("dp", [None, Privacy(1.0, 0.3)], ids=["plain", "private"])
 @pytest.mark.parametrize("factory", [sample_models.viewed_net, sample_models.viewed_normed_net])
 def test_a_view_after_a_convolution(factory, dp):
@@ -180,11 +211,12 @@ def test_batch_statistics_are_not_touched_by_the_choice_of_a_layout():
     assert int(fast[0].state["1.num_batches_tracked"]) == int(plain[0].state["1.num_batches_tracked"]) == 2
 
 
-def test_bits_do_not_depend_on_the_group():
+@pytest.mark.parametrize("factory", [sample_models.dense_net, _two_columns])
+def test_bits_do_not_depend_on_the_group(factory):
     members, seeds = sample_models.halves(9, 60, sizes=[30] * 9), list(range(9))
     recipe = Recipe(epochs=2, batch_size=16, momentum=0.9, dp=Privacy(1.0, 0.3))
     found = [
-        train(sample_models.dense_net, recipe, "dense", memberships=members, seeds=seeds, group=group)
+        train(factory, recipe, "dense", data=(X, Y % 2), memberships=members, seeds=seeds, group=group)
         for group in (1, 4, 9)
     ]
     assert [one[0].plan.group for one in found] == [1, 4, 9]

@@ -23,7 +23,8 @@ from dosimeter.training.planning import STRATEGIES, Plan, plan
 from dosimeter.training.recipe import Model, Recipe
 
 LOOPS = "2"  # raise it when the training loops give other numbers: stored models are then trained again
-IMAGE_LOOPS = "3"  # the same for images
+DENSE_LOOPS = "4"  # the same for dense networks
+IMAGE_LOOPS = "3"  # and for others on images
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ def train_many(
         even = bool(np.ptp(rows.sum(axis=1)) == 0)
         given = {**common, "members": [groups.packed(row) for row in rows], "seeds": own, "even": even}
         tasks.append(Task("train", given, own[0]))
+    loops = DENSE_LOOPS if picked.strategy == "dense" else IMAGE_LOOPS if x.ndim == 4 else LOOPS
     results = engines.run(
         TrainGroup(cargo),
         tasks,
@@ -122,7 +124,7 @@ def train_many(
         engine="inline" if inside else engine,
         workers=picked.processes if processes is not None or engine == "local" else None,
         store=store,
-        version=f"{IMAGE_LOOPS if x.ndim == 4 else LOOPS}, torch {torch_module().__version__}, numpy {np.__version__}",
+        version=f"{loops}, torch {torch_module().__version__}, numpy {np.__version__}",
         timeout=None if inside else timeout,
         memory=memory,
         progress=progress,

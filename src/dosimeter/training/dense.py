@@ -3,6 +3,9 @@
 The gradient of one record at a linear layer is δ ⊗ (a, 1), so its squared norm is ‖δ‖² (‖a‖² + 1) and DP-SGD needs
 no per-example gradient: the norms of all layers give one factor a record, and scaling δ by it makes the ordinary
 product δᵀa the clipped sum (Goodfellow, arXiv:1510.01799, applied to clipping).
+
+With one logit or two the loss of a record depends on one number only, the logit or the difference of the two. This
+number and its error e are computed; at the end δ is e or (−e, e).
 """
 
 from __future__ import annotations
@@ -38,9 +41,9 @@ def train(
         group = _Group(torch, modules, layers, recipe, data[0].flatten(1), data[1], draws)
         step = 0
         for rows, counts in blocks(draws, ALIGN, even):
-            for at, count in zip(rows, counts, strict=True):
+            for at, count, marks in zip(rows, counts, group.marks(rows), strict=True):
                 difference = None if watch is None else group.difference(watch, step)
-                group.step(at, count, None if watch is None else watch.canaries)
+                group.step(at, count, marks, None if watch is None else watch.canaries)
                 if watch is not None and difference is not None:
                     watch.projections[:, step] = group.along(difference)
                 step += 1
@@ -59,8 +62,11 @@ class _Group:
         self, torch: Any, modules: list[Any], layers: list[Layer], recipe: Recipe, x: Any, y: Any, draws: list[Draws]
     ) -> None:
         self.torch, self.modules, self.layers, self.recipe = torch, modules, layers, recipe
-        self.x, self.y, self.models, self.draws = x, _compact(torch, y), len(modules), draws
+        self.x, self.values, self.models, self.draws = x, x.numpy(), len(modules), draws
         self.dtype = next(modules[0].parameters()).dtype
+        self.single = layers[-1].outputs <= 2
+        self.y = y.to(self.dtype) if self.single else _compact(torch, y)
+        self.signs = torch.tensor([-1.0, 1.0][-layers[-1].outputs :], dtype=self.dtype)
         self.names = [
             (f"{k.name}.weight".lstrip("."), f"{k.name}.bias".lstrip(".") if k.bias else None) for k in layers
         ]
@@ -69,7 +75,11 @@ class _Group:
         self.offsets = dict(zip(order, np.cumsum([0, *sizes[:-1]]).tolist(), strict=True))
         self.weights, self.parts = self._flat()
         self.velocity, self.moves = self._flat()
+        self.across = {name: part.transpose(1, 2) for name, part in self.parts.items()}
         self.sums = [part.view(self.models, -1) for part in self.moves.values()]
+        if self.single:
+            weight, bias = self.names[-1]
+            self.tops = {name: self.parts[name].split(1, dim) for name, dim in ((weight, 1), (bias, 2)) if name}
         self.divisors = np.array([drawn.divisor or 1 for drawn in draws], np.float64)
         for name, part in self.parts.items():
             for model, module in enumerate(modules):
@@ -86,7 +96,9 @@ class _Group:
         self.same_rows = full and len({drawn.steps for drawn in draws}) == 1
         self.noise: Any = None
         if recipe.dp is not None:
-            self.norms = (x * x).sum(1)
+            self.norms = torch.linalg.vector_norm(x, dim=1)
+            self.biases = torch.tensor([float(layer.bias) for layer in layers], dtype=self.dtype).view(-1, 1, 1, 1)
+            self.length = torch.linalg.vector_norm(self.signs)
             if recipe.dp.noise_multiplier:
                 self._prepare_noise(sum(sizes))
                 self._scale_noise(np.full(self.models, recipe.dp.noise_multiplier * recipe.dp.clip))
@@ -101,6 +113,7 @@ class _Group:
             start = self.offsets[name]
             self.noise_of[name] = self.noise[:, start : start + part[0].numel()].view(part.shape)
         self.noisy = [(part, self.noise_of[name]) for name, part in self.moves.items()]
+        self.noise_rows = list(zip(self.draws, self.noise, strict=True))
 
     def _scale_noise(self, deviations: FloatArray) -> None:
         """The standard deviations of the noise on the sums from now on, one for each model."""
@@ -125,7 +138,17 @@ class _Group:
             parameter = self.modules[model].get_parameter(name)
             parameter.copy_(part[model].view(parameter.shape))
 
-    def step(self, rows: IntArray, counts: IntArray, canaries: Canaries | None = None) -> None:
+    def marks(self, rows: list[IntArray]) -> list[list[Any]]:
+        """Labels of the records of some steps and, with DP, their norms: so many at once are found in the cache."""
+        index = self.torch.from_numpy(np.concatenate([part.ravel() for part in rows]))
+        labels = self.y.index_select(0, index)
+        found = [labels.long() if labels.dtype is self.torch.uint8 else labels]
+        if self.recipe.dp is not None:
+            found.append(self.norms.index_select(0, index))
+        steps = [part.split([one.size for one in rows]) for part in found]
+        return [[part.view(*one.shape, 1) for part in parts] for one, *parts in zip(rows, *steps, strict=True)]
+
+    def step(self, rows: IntArray, counts: IntArray, marks: list[Any], canaries: Canaries | None = None) -> None:
         """One step of every model on its own batch, in as many parts as the recipe wants."""
         width = rows.shape[1]
         factor = self._scale(counts, width)
@@ -135,7 +158,8 @@ class _Group:
         for at in range(0, width, piece):
             buffers = self._buffers(min(piece, width - at), self.one_input)
             if not (self.same_rows and buffers.filled and piece >= width):
-                buffers.fill(rows[: 1 if self.one_input else None, at : at + piece])
+                some = slice(1 if self.one_input else None), slice(at, at + piece)
+                buffers.fill(rows[some], [part[some] for part in marks])
             self._deltas(buffers, factor[:, at : at + piece])
             self._products(buffers, keep)
             keep = 1.0
@@ -167,13 +191,15 @@ class _Group:
         self._forward(buffers)
         self._errors(buffers)
         if self.recipe.dp is None:
-            buffers.deltas[-1].mul_(factor)
+            buffers.top.mul_(factor)
             self._pass_back(buffers)
         else:
             self._pass_back(buffers)
             factor = self._clipping(buffers).mul_(factor)
-            for delta in buffers.deltas:
+            for delta in (*buffers.deltas[:-1], buffers.top):
                 delta.mul_(factor)
+        if self.single:
+            self.torch.mul(buffers.top, self.signs, out=buffers.deltas[-1])
 
     def _buffers(self, width: int, one_input: bool) -> _Buffers:
         if len(self.buffers) > 8:
@@ -196,15 +222,16 @@ class _Group:
     def _forward(self, buffers: _Buffers) -> None:
         torch, a = self.torch, buffers.input
         for at, (layer, (weight, bias), z) in enumerate(zip(self.layers, self.names, buffers.outputs, strict=True)):
-            w = self.parts[weight]
-            if at == 0 and buffers.one_input:
-                torch.mm(buffers.rows, w.view(-1, layer.inputs).T, out=buffers.wide_output)
+            if z is buffers.top:
+                self._one_logit(buffers)
+            elif at == 0 and buffers.one_input:
+                torch.mm(buffers.rows, self.parts[weight].view(-1, layer.inputs).T, out=buffers.wide_output)
                 if bias is not None:
                     buffers.wide_output.add_(self.parts[bias].view(1, -1))
             elif bias is None:
-                torch.bmm(a, w.transpose(1, 2), out=z)
+                torch.bmm(a, self.across[weight], out=z)
             else:
-                torch.baddbmm(self.parts[bias], a, w.transpose(1, 2), out=z)
+                torch.baddbmm(self.parts[bias], a, self.across[weight], out=z)
             if layer.activation == "relu":
                 z.clamp_(min=0)
             elif layer.activation == "tanh":
@@ -213,20 +240,29 @@ class _Group:
                 z.sigmoid_()
             a = z
 
+    def _one_logit(self, buffers: _Buffers) -> None:
+        """The logit of each record, or the difference of its two."""
+        torch, (weight, bias) = self.torch, self.names[-1]
+        self.slope, row = self._difference(weight), buffers.top.view(self.models, 1, -1)
+        if buffers.one_input and len(self.layers) == 1:
+            torch.mm(self.slope.view(self.models, -1), buffers.rows.T, out=row.squeeze(1))
+        else:
+            torch.bmm(self.slope, buffers.below_top, out=row)
+        if bias is not None:
+            row.add_(self._difference(bias))
+
+    def _difference(self, name: str) -> Any:
+        """What a parameter of the last layer is for the one number: of one logit itself, of two their difference."""
+        rows = self.tops[name]
+        return rows[0] if len(rows) == 1 else rows[1] - rows[0]
+
     def _errors(self, buffers: _Buffers) -> None:
         """δ of each record's loss at the logits."""
-        torch = self.torch
-        logits, delta, labels = buffers.outputs[-1], buffers.deltas[-1], buffers.labels
-        if logits.shape[2] == 1:
-            torch.sigmoid(logits, out=delta)
-            delta.sub_(labels)
-        elif logits.shape[2] == 2:  # softmax over two is slow
-            error = torch.sub(logits[:, :, 1:], logits[:, :, :1]).sigmoid_().sub_(labels)
-            delta[:, :, 1:] = error
-            torch.neg(error, out=delta[:, :, :1])
+        if self.single:
+            buffers.top.sigmoid_().sub_(buffers.labels)
         else:
-            torch.softmax(logits, 2, out=delta)
-            delta.scatter_add_(2, labels, buffers.minus_one)
+            self.torch.softmax(buffers.outputs[-1], 2, out=buffers.top)
+            buffers.top.scatter_add_(2, buffers.labels, buffers.minus_one)
 
     def _pass_back(self, buffers: _Buffers) -> None:
         """δ at the layers below the logits."""
@@ -234,7 +270,10 @@ class _Group:
         for at in range(len(self.layers) - 1, 0, -1):
             below, h = buffers.deltas[at - 1], buffers.outputs[at - 1]
             raw = buffers.narrow if at == 1 and buffers.one_input else below
-            torch.bmm(buffers.deltas[at], self.parts[self.names[at][0]], out=raw)
+            if self.single and at == len(self.layers) - 1:
+                torch.mul(buffers.top, self.slope, out=raw)
+            else:
+                torch.bmm(buffers.deltas[at], self.parts[self.names[at][0]], out=raw)
             kind = self.layers[at - 1].activation
             if kind == "relu":
                 torch.ops.aten.threshold_backward.grad_input(raw, h, 0, grad_input=below)
@@ -247,36 +286,36 @@ class _Group:
 
     def _clipping(self, buffers: _Buffers) -> Any:
         """min(1, clip / norm of its gradient) of each record, as (models, width, 1)."""
-        torch, dp = self.torch, self.recipe.dp
+        torch, dp, norm = self.torch, self.recipe.dp, self.torch.linalg.vector_norm
         assert dp is not None
-        total = None
-        for at, layer in enumerate(self.layers):
-            if at == 0:
-                size = buffers.norms + float(layer.bias)
-            else:
-                size = torch.linalg.vector_norm(buffers.outputs[at - 1], dim=2, keepdim=True).square_()
-                if layer.bias:
-                    size.add_(1)
-            size = size * torch.linalg.vector_norm(buffers.deltas[at], dim=2, keepdim=True).square_()
-            total = size if total is None else total.add_(size)
-        assert total is not None
-        return total.rsqrt_().mul_(dp.clip).clamp_(max=1)
+        for part, into in buffers.measured:
+            norm(part, dim=2, keepdim=True, out=into)
+        if self.single:
+            torch.mul(buffers.top, self.length, out=buffers.top_norm)
+        torch.mul(buffers.norms, buffers.norms, out=buffers.squares)
+        buffers.input_squares.add_(self.biases).mul_(buffers.delta_squares)
+        total, *others = buffers.layer_squares
+        for other in others:
+            total.add_(other)
+        total.rsqrt_()
+        if dp.clip != 1:
+            total.mul_(dp.clip)
+        return total.clamp_(max=1)
 
     def _products(self, buffers: _Buffers, keep: float) -> None:
         """moves = keep · moves + Σ over records of δ ⊗ (a, 1)."""
-        torch, a, into = self.torch, buffers.input, self.moves
+        a, into = buffers.input, self.moves
         for at, ((weight, bias), z, delta) in enumerate(zip(self.names, buffers.outputs, buffers.deltas, strict=True)):
             if at == 0 and buffers.one_input:
                 into[weight].view(-1, buffers.rows.shape[1]).addmm_(buffers.wide_delta.T, buffers.rows, beta=keep)
             else:
-                into[weight].baddbmm_(delta.transpose(1, 2), a, beta=keep)
+                into[weight].baddbmm_(buffers.across[at], a, beta=keep)
             if bias is not None:
-                total = torch.sum(delta, 1, keepdim=True)
-                into[bias].copy_(total.add_(into[bias], alpha=keep) if keep else total)
+                into[bias].baddbmm_(buffers.ones, delta, beta=keep)
             a = z
 
     def _add_noise(self) -> None:
-        for drawn, row in zip(self.draws, self.noise, strict=True):
+        for drawn, row in self.noise_rows:
             drawn.noise(row)
         for part, drawn_part in self.noisy:
             if self.noise_scale is not None:
@@ -303,7 +342,8 @@ class _Group:
     def _terms(self, watch: Log, differs: Any) -> list[tuple[Any, Any]]:
         buffers = self._buffers(-len(watch.rows), False)
         if not buffers.filled:
-            buffers.fill(np.tile(watch.rows, (self.models, 1)))
+            rows = np.tile(watch.rows, (self.models, 1))
+            buffers.fill(rows, self.marks([rows])[0])
         self._deltas(buffers, differs.view(-1, 1, 1))
         found = []
         for a, delta in zip([buffers.input, *buffers.outputs], buffers.deltas, strict=False):
@@ -351,28 +391,39 @@ class _Buffers:
             return torch.empty(shape, dtype=group.dtype)
 
         sizes = [layer.outputs for layer in group.layers]
+        logits = [*sizes[:-1], 1] if group.single else sizes
         self.rows = empty(width if one_input else models * width, group.x.shape[1])
         self.input = self.rows.expand(models, -1, -1) if one_input else self.rows.view(models, width, -1)
-        self.outputs = [empty(models, width, size) for size in sizes]
+        self.outputs = [empty(models, width, size) for size in logits]
         self.deltas = [empty(models, width, size) for size in sizes]
         if one_input:
             self.wide_output, self.wide_delta = empty(width, models * sizes[0]), empty(width, models * sizes[0])
-            self.outputs[0] = self.wide_output.view(width, models, -1).transpose(0, 1)
             self.deltas[0] = self.wide_delta.view(width, models, -1).transpose(0, 1)
+            if len(sizes) > 1 or not group.single:
+                self.outputs[0] = self.wide_output.view(width, models, -1).transpose(0, 1)
             self.narrow = empty(models, width, sizes[0])
+        self.top = self.outputs[-1] if group.single else self.deltas[-1]
+        self.below_top = [self.input, *self.outputs][-2].transpose(1, 2)
+        self.across = [delta.transpose(1, 2) for delta in self.deltas]
+        self.ones = torch.ones((1, 1, width), dtype=group.dtype).expand(models, -1, -1)
         self.minus_one = torch.full((models, width, 1), -1.0, dtype=group.dtype)
+        if group.recipe.dp is not None:  # norms of the input and of δ at each layer, of each record
+            self.norms = empty(2, len(sizes), models, width, 1)
+            self.squares = empty(2, len(sizes), models, width, 1)
+            self.input_squares, self.delta_squares = self.squares
+            self.layer_squares, self.top_norm = list(self.input_squares), self.norms[1, -1]
+            deltas = self.deltas[:-1] if group.single else self.deltas
+            self.measured = [
+                *zip(self.outputs, self.norms[0, 1:], strict=False),
+                *zip(deltas, self.norms[1], strict=False),
+            ]
 
-    def fill(self, rows: IntArray) -> None:
-        """Fetch the records of the rows."""
-        torch, group = self.group.torch, self.group
-        index = torch.from_numpy(rows.reshape(-1))
-        torch.index_select(group.x, 0, index, out=self.rows)
-        shape = (len(rows), rows.shape[1], 1)
-        labels = group.y.index_select(0, index)
-        self.labels = (labels.long() if labels.dtype is torch.uint8 else labels).view(shape)
-        self.labels = self.labels.expand(group.models, -1, -1)
-        if group.recipe.dp is not None:
-            self.norms = group.norms.index_select(0, index).view(shape)
+    def fill(self, rows: IntArray, marks: list[Any]) -> None:
+        """Fetch the records of the rows; their labels and norms are given."""
+        np.take(self.group.values, rows.ravel(), axis=0, out=self.rows.numpy(), mode="clip")  # beats index_select
+        self.labels = marks[0].expand(self.group.models, -1, -1)
+        if len(marks) > 1:
+            self.norms[0, 0] = marks[1]
         self.filled = True
 
 
