@@ -259,7 +259,7 @@ def _pool(module: Any, link: Link) -> _Pool | None:
 
 
 class _Activation:
-    """In place: what comes before it does not need its own output."""
+    """In place, both ways: what comes before it does not need its own output, nor what comes after its own δ."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -273,7 +273,13 @@ class _Activation:
 
 
 ACTIVATIONS: dict[str, Any] = {
-    "relu": (lambda x: x.clamp_(min=0), lambda aten, delta, out: aten.threshold_backward(delta, out, 0)),
-    "tanh": (lambda x: x.tanh_(), lambda aten, delta, out: aten.tanh_backward(delta, out)),
-    "sigmoid": (lambda x: x.sigmoid_(), lambda aten, delta, out: aten.sigmoid_backward(delta, out)),
+    "relu": (
+        lambda x: x.clamp_(min=0),
+        lambda aten, delta, out: aten.threshold_backward.grad_input(delta, out, 0, grad_input=delta),
+    ),
+    "tanh": (lambda x: x.tanh_(), lambda aten, delta, out: aten.tanh_backward.grad_input(delta, out, grad_input=delta)),
+    "sigmoid": (
+        lambda x: x.sigmoid_(),
+        lambda aten, delta, out: aten.sigmoid_backward.grad_input(delta, out, grad_input=delta),
+    ),
 }
