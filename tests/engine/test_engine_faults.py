@@ -12,7 +12,7 @@ from pathlib import Path
 import engine_jobs as jobs
 import pytest
 
-from dosimeter.engine import Store, Task, run
+from dosimeter.engine import Store, Task, local, run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 
@@ -167,6 +167,29 @@ def test_workers_that_are_killed_from_outside_are_replaced(tmp_path):
             os.kill(process.pid, signal.SIGKILL)
     collected += results
     assert [result.error for result in collected] == [None] * 20
+
+
+@pytest.mark.parametrize("moment", ["before the call", "after the call"])
+def test_workers_that_leave_as_they_are_called_back_are_replaced(monkeypatch, moment):
+    """One that has waited its minute ends, and the next run may still have found it alive."""
+    tasks = [Task("t", {"sleep": 0.3}, seed) for seed in range(4)]
+    first = list(run(jobs.draw, tasks, workers=2, keep_workers=True))
+    plain, left = local._Worker.assign, []
+
+    def leaves(worker, *given):
+        if worker.proven and moment == "before the call":
+            worker.process.kill()
+            worker.process.join()
+        plain(worker, *given)
+        if worker.proven:
+            worker.process.kill()
+            left.append(worker)
+
+    monkeypatch.setattr(local._Worker, "assign", leaves)
+    again = list(run(jobs.draw, tasks, workers=2, keep_workers=True))
+    assert left
+    assert [one.error for one in again] == [None] * 4
+    assert all((a.arrays["values"] == b.arrays["values"]).all() for a, b in zip(first, again, strict=True))
 
 
 def test_a_live_run_keeps_its_scratch_folder(tmp_path, monkeypatch):

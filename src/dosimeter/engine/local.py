@@ -38,6 +38,7 @@ class _Worker:
         with environment(WORKER), _interrupts_blocked(), _main_hidden(function):
             self.process.start()
         theirs.close()
+        self.proven = False  # has been ready once
 
     def assign(self, number: int, folder: Path, function: Function, files: list[tuple[str, str]]) -> None:
         """Make ready for the tasks of a run; the worker answers when it is."""
@@ -162,7 +163,7 @@ class Local:
         except (EOFError, OSError):
             kind, content = "dead", None
         if kind == "ready":
-            worker.ready = self._once_ready = True
+            worker.ready = worker.proven = self._once_ready = True
             return []
         if kind == "broken":
             raise InputError(
@@ -179,7 +180,7 @@ class Local:
         worker.process.join()
         code, said = worker.process.exitcode, worker.said()
         self._dismiss(worker)
-        if not worker.ready:
+        if not worker.proven:  # one that has run before was about to leave when it was called back
             self._false_starts += 1
             if not self._once_ready or self._false_starts > 10 + self._workers:
                 raise InputError(
