@@ -182,7 +182,7 @@ def sgemm(seconds, threads=2):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     a, taken = torch.randn(2048, 2048), []
-    while sum(taken) < seconds:
+    while not taken or sum(taken) < seconds:
         start = time.perf_counter()
         a @ a
         taken.append(time.perf_counter() - start)
@@ -224,19 +224,21 @@ def works(quick):
 
 
 def measure(work, rounds):
-    """Each round: our models, then each other way for as long as ours took; medians over the rounds."""
-    turns = []
-    for turn in range(rounds + 1):
-        models = work.models if turn else min(work.models, 16)  # the first round pays for imports and caches
-        (score, plan), wall, others = timed(lambda models=models: ours(work, models))
-        found = {"dosimeter": (wall / models, others, score)}
-        for name, way in work.baseline.items():
-            scores, taken, others = timed(lambda way=way, wall=wall: as_long(way, work, wall))
-            found[name] = (taken / len(scores), others, statistics.fmean(scores))
-        if "sgemm" in work.targets:
-            found["sgemm"] = sgemm(wall)
-        turns.append(found)
-    turns = turns[1:]
+    """Our models between turns of every other way that last as long; medians over the rounds."""
+    wall = timed(lambda: ours(work, min(work.models, 16)))[1]  # pays for imports and caches, as the next line does
+    others(work, 0.0)
+    wall *= work.models / min(work.models, 16)
+    turns, before = [], others(work, wall)
+    for _ in range(rounds):
+        ours(work, 2)  # calls the workers back: they leave when they have waited for a minute
+        (score, plan), wall, share = timed(lambda: ours(work, work.models))
+        after = others(work, wall)
+        mine = (wall / work.models, share, score)
+        mean = {
+            name: [statistics.fmean(pair) for pair in zip(before[name], after[name], strict=True)] for name in after
+        }
+        turns.append({"dosimeter": mine, **mean})
+        before = after
 
     def median(name, part):
         return statistics.median(found[name][part] for found in turns)
@@ -258,6 +260,17 @@ def measure(work, rounds):
         row["GFLOP/s"] = work.flops() / row["seconds a model"]["dosimeter"] / 1e9
         row["sgemm"] = {"lasting": median("sgemm", 0), "fastest product": max(found["sgemm"][1] for found in turns)}
     return row | {"ratios": {name: statistics.median(values) for name, values in ratios.items()}, "rounds": ratios}
+
+
+def others(work, seconds):
+    """A turn of every other way: seconds a model, share of the machine that others took, accuracy; GFLOP/s of sgemm."""
+    found = {}
+    for name, way in work.baseline.items():
+        scores, taken, share = timed(lambda way=way: as_long(way, work, seconds))
+        found[name] = (taken / len(scores), share, statistics.fmean(scores))
+    if "sgemm" in work.targets:
+        found["sgemm"] = sgemm(seconds)
+    return found
 
 
 def as_long(way, work, seconds):

@@ -11,6 +11,7 @@ import pytest
 import sample_models
 
 from dosimeter.training import Model, Neighbour, Privacy, Recipe, train_many
+from dosimeter.training.steps import optimiser
 
 torch = pytest.importorskip("torch", reason="the engine needs torch: dosimeter[torch]")
 nn = torch.nn
@@ -58,6 +59,23 @@ def test_as_the_plain_loop(factory, strategy, sampling, dp, optimiser):
     )
     assert moved > 3e-3
     assert apart(fast, plain) < 3e-6
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+def test_the_optimiser_is_torchs_to_the_bit(momentum, weight_decay):
+    options = {"momentum": momentum, "weight_decay": weight_decay}
+    modules = [sample_models.conv_net() for _ in range(2)]
+    modules[1].load_state_dict(modules[0].state_dict())
+    ours = optimiser(list(modules[0].parameters()), Recipe(steps=1, learning_rate=0.3, **options))
+    theirs = torch.optim.SGD(modules[1].parameters(), lr=0.3, **options)
+    for at in range(4):
+        for module, optimise in zip(modules, (ours, theirs), strict=True):
+            optimise.zero_grad()
+            torch.nn.functional.cross_entropy(module(torch.from_numpy(X[at::4])), torch.from_numpy(Y[at::4])).backward()
+            optimise.step()
+    for mine, other in zip(*(module.parameters() for module in modules), strict=True):
+        assert torch.equal(mine, other)
 
 
 @pytest.mark.parametrize(("factory", "strategy"), [WAYS[0], WAYS[1], WAYS[5]])
