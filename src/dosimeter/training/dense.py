@@ -62,7 +62,7 @@ class _Group:
         self, torch: Any, modules: list[Any], layers: list[Layer], recipe: Recipe, x: Any, y: Any, draws: list[Draws]
     ) -> None:
         self.torch, self.modules, self.layers, self.recipe = torch, modules, layers, recipe
-        self.x, self.values, self.models, self.draws = x, x.numpy(), len(modules), draws
+        self.x, self.models, self.draws = x.numpy(), len(modules), draws
         self.dtype = next(modules[0].parameters()).dtype
         self.single = layers[-1].outputs <= 2
         self.y = y.to(self.dtype) if self.single else _compact(torch, y)
@@ -98,7 +98,7 @@ class _Group:
         if recipe.dp is not None:
             self.norms = torch.linalg.vector_norm(x, dim=1)
             self.biases = torch.tensor([float(layer.bias) for layer in layers], dtype=self.dtype).view(-1, 1, 1, 1)
-            self.length = torch.linalg.vector_norm(self.signs)
+            self.unit_norm = torch.linalg.vector_norm(self.signs)  # ‖δ‖ where e = 1
             if recipe.dp.noise_multiplier:
                 self._prepare_noise(sum(sizes))
                 self._scale_noise(np.full(self.models, recipe.dp.noise_multiplier * recipe.dp.clip))
@@ -291,7 +291,7 @@ class _Group:
         for part, into in buffers.measured:
             norm(part, dim=2, keepdim=True, out=into)
         if self.single:
-            torch.mul(buffers.top, self.length, out=buffers.top_norm)
+            torch.mul(buffers.top, self.unit_norm, out=buffers.top_norm)
         torch.mul(buffers.norms, buffers.norms, out=buffers.squares)
         buffers.input_squares.add_(self.biases).mul_(buffers.delta_squares)
         total, *others = buffers.layer_squares
@@ -420,7 +420,7 @@ class _Buffers:
 
     def fill(self, rows: IntArray, marks: list[Any]) -> None:
         """Fetch the records of the rows; their labels and norms are given."""
-        np.take(self.group.values, rows.ravel(), axis=0, out=self.rows.numpy(), mode="clip")  # beats index_select
+        np.take(self.group.x, rows.ravel(), axis=0, out=self.rows.numpy(), mode="clip")  # beats index_select
         self.labels = marks[0].expand(self.group.models, -1, -1)
         if len(marks) > 1:
             self.norms[0, 0] = marks[1]
