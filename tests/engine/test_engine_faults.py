@@ -169,6 +169,13 @@ def test_workers_that_are_killed_from_outside_are_replaced(tmp_path):
     assert [result.error for result in collected] == [None] * 20
 
 
+@pytest.fixture
+def nobody_waits():
+    yield
+    local._end_parked()
+
+
+@pytest.mark.usefixtures("nobody_waits")
 @pytest.mark.parametrize("moment", ["before the call", "after the call"])
 def test_workers_that_leave_as_they_are_called_back_are_replaced(monkeypatch, moment):
     """One that has waited its minute ends, and the next run may still have found it alive."""
