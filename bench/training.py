@@ -389,7 +389,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer models and epochs")
     parser.add_argument("--only", nargs="*", help="rows: W1 W2 W3 W4 W5 growth ray")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="how often our models of a row train; default 5")
     options = parser.parse_args()
     if os.environ.get("GLIBC_TUNABLES") != MALLOC:  # for every way alike; it counts from the start of a process
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "GLIBC_TUNABLES": MALLOC})

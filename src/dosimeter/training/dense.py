@@ -66,7 +66,6 @@ class _Group:
         self.dtype = next(modules[0].parameters()).dtype
         self.single = layers[-1].outputs <= 2
         self.y = y.to(self.dtype) if self.single else _compact(torch, y)
-        self.signs = torch.tensor([-1.0, 1.0][-layers[-1].outputs :], dtype=self.dtype)
         self.names = [
             (f"{k.name}.weight".lstrip("."), f"{k.name}.bias".lstrip(".") if k.bias else None) for k in layers
         ]
@@ -78,6 +77,8 @@ class _Group:
         self.across = {name: part.transpose(1, 2) for name, part in self.parts.items()}
         self.sums = [part.view(self.models, -1) for part in self.moves.values()]
         if self.single:
+            self.signs = torch.tensor([-1.0, 1.0][-layers[-1].outputs :], dtype=self.dtype)
+            self.unit_norm = torch.linalg.vector_norm(self.signs)  # ‖δ‖ where e = 1
             weight, bias = self.names[-1]
             self.tops = {name: self.parts[name].split(1, dim) for name, dim in ((weight, 1), (bias, 2)) if name}
         self.divisors = np.array([drawn.divisor or 1 for drawn in draws], np.float64)
@@ -98,7 +99,6 @@ class _Group:
         if recipe.dp is not None:
             self.norms = torch.linalg.vector_norm(x, dim=1)
             self.biases = torch.tensor([float(layer.bias) for layer in layers], dtype=self.dtype).view(-1, 1, 1, 1)
-            self.unit_norm = torch.linalg.vector_norm(self.signs)  # ‖δ‖ where e = 1
             if recipe.dp.noise_multiplier:
                 self._prepare_noise(sum(sizes))
                 self._scale_noise(np.full(self.models, recipe.dp.noise_multiplier * recipe.dp.clip))

@@ -23,7 +23,7 @@ def losses(logits: Any, labels: Any) -> Any:
 
 
 class Sgd:
-    """What torch.optim.SGD does, to the bit, in a third of its time: small models feel its bookkeeping."""
+    """What torch.optim.SGD does, to the bit, without its bookkeeping, which small models feel."""
 
     def __init__(self, parameters: list[Any], recipe: Recipe) -> None:
         self.parameters, self.recipe = parameters, recipe
