@@ -157,7 +157,7 @@ def _take(side: Any, rows: IntArray) -> Any:
 
 def _blind_evidence(blind: Blind, confidence: float, seed: int) -> dict[str, Any]:
     # The better of the two halves' bounds, each at half of the level: a bound on what no model can have leaked.
-    bounds = [lower_bound(half.scores, confidence=(1 + confidence) / 2, seed=seed).low for half in blind.halves]
+    bounds = [lower_bound(half.scores, confidence=(1 + confidence) / 2).low for half in blind.halves]
     return {
         "auc": blind.auc,
         "auc_low": blind.low,

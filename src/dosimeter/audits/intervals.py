@@ -27,9 +27,9 @@ from dosimeter.audits.model import distributions
 from dosimeter.audits.scores import roc
 from dosimeter.estimate import Estimate, Validity
 from dosimeter.estimators.bayesian import bayesian
+from dosimeter.estimators.claims import as_if_independent, proven
 from dosimeter.estimators.gaussian import gaussian
 from dosimeter.estimators.lower_bound import lower_bound
-from dosimeter.estimators.ranked import proven
 from dosimeter.estimators.rates import clopper_pearson, clopper_pearson_limits, jeffreys, jeffreys_limits, rectangle
 from dosimeter.estimators.thresholds import counts_over_curve
 from dosimeter.evidence import Counts, OneRun, Scores
@@ -94,16 +94,16 @@ def pilot_threshold(inside: FloatArray, outside: FloatArray, *, delta: float, co
     return middle if middle > below else at
 
 
-def headline(evidence: Evidence, *, delta: float, confidence: float, seed: int) -> Estimate:
-    """The bound to report: the ranked walk over all coins, which an audit has always drawn itself."""
+def headline(evidence: Evidence, *, delta: float, confidence: float) -> Estimate:
+    """The bound to report: over all coins, which an audit has always drawn itself."""
     coins = evidence.one_run()
-    found = lower_bound(coins, delta=delta, confidence=confidence, seed=seed)
+    found = lower_bound(coins, delta=delta, confidence=confidence)
     return replace(found, warnings=tuple(w for w in found.warnings if w not in coins.mask_warnings))
 
 
 def at_threshold(evidence: Evidence, *, delta: float, confidence: float) -> list[Estimate]:
     """Two-sided intervals at the threshold that shadow models fixed: Clopper–Pearson, Jeffreys, joint, Gaussian."""
-    scores = evidence.one_run().as_scores()
+    scores = evidence.one_run().as_scores(independent=True)
     at: dict[str, Any] = {"delta": delta, "confidence": confidence, "sides": "both", "threshold": evidence.threshold}
     found = [
         _with(clopper_pearson(scores, **at), UPPER_END),
@@ -115,26 +115,17 @@ def at_threshold(evidence: Evidence, *, delta: float, confidence: float) -> list
     if evidence.points == 1:
         return found
     worst = worst_point(evidence, delta=delta, confidence=confidence)
-    return [worst, *(_as_if_independent(estimate) for estimate in found)]
+    return [worst, *(as_if_independent(estimate, DEPENDENT) for estimate in found)]
 
 
 def _with(estimate: Estimate, *warnings: str) -> Estimate:
     return replace(estimate, warnings=(*estimate.warnings, *warnings))
 
 
-def _as_if_independent(estimate: Estimate) -> Estimate:
-    return replace(
-        estimate,
-        validity=Validity.EXPLORATORY,
-        claim=f"If the coins that share a model were independent tries, which nothing guarantees: {estimate.claim}",
-        warnings=(*estimate.warnings, DEPENDENT),
-    )
-
-
 def threshold_notes(estimates: Sequence[Estimate]) -> list[str]:
     """A word of warning where the headline shows something and the intervals at the threshold nothing."""
     by_name = {e.method: e.low for e in estimates}
-    if by_name["ranked"] == 0 or by_name["clopper-pearson"] > 0:
+    if by_name["lower-bound"] == 0 or by_name["clopper-pearson"] > 0:
         return []
     return [
         "the headline shows a loss, the intervals at the threshold none: the shadow models fixed it on other training "
@@ -204,6 +195,7 @@ def worst_point(evidence: Evidence, *, delta: float, confidence: float) -> Estim
         "clopper-pearson, worst point",
         Validity.INDEPENDENT_RUNS,
         f" This is the largest bound of {evidence.points} points, which all hold at once.",
+        neighbours="add/remove",
         threshold=evidence.threshold,
         counts=Counts(**cells) if seen else None,
         details={"point": index, "points": evidence.points, "threshold_rule": "fixed on shadow models"},

@@ -27,6 +27,7 @@ from dosimeter.audits.model import distributions, fingerprint
 from dosimeter.audits.shadows import Pipeline, Row, Signal, Trainings, Where, collect, model_name, pipeline
 from dosimeter.estimate import Estimate
 from dosimeter.estimators.one_run import one_run
+from dosimeter.estimators.ranked import ranked
 from dosimeter.evidence import OneRun, fair_coins, mask_hash
 from dosimeter.training import Dirac, Recipe
 
@@ -122,7 +123,7 @@ def audit_one_run(
     else:
         scores = way.scores(parts[0].signals[:, rows], np.empty((0, rows.size)), np.empty((0, rows.size), bool))[0]
     evidence = OneRun(scores, coins, coin_seed)
-    estimates = _estimates(evidence, delta, confidence, seed)
+    estimates = _estimates(evidence, delta, confidence)
     region, risk = intervals.both_sides(estimates[0], upper)
     inside = evidence.as_scores()
     return Audit(
@@ -245,12 +246,13 @@ def _with_references(
     return attack.scores(run[:, columns], found.signals[:, columns], included[:, columns])[0, at], found
 
 
-def _estimates(evidence: OneRun, delta: float, confidence: float, seed: int) -> list[Estimate]:
-    """The ranked walk first; then the numbers of guesses that were fixed in advance, at a tenth of the canaries."""
-    at: dict[str, Any] = {"delta": delta, "confidence": confidence, "seed": seed}
+def _estimates(evidence: OneRun, delta: float, confidence: float) -> list[Estimate]:
+    """The headline, the walk and the bets; then a number of guesses fixed in advance, a tenth of the canaries."""
+    at: dict[str, Any] = {"delta": delta, "confidence": confidence}
     guesses = min(evidence.total, max(FEWEST_GUESSES, evidence.total // 10))
     found = [
         one_run(evidence, **at),
+        ranked(evidence, **at),
         one_run(evidence, **at, method="betting"),
         one_run(evidence, **at, guesses=guesses),
     ]

@@ -68,7 +68,7 @@ def _row(
     if min(inside.sum(), outside.sum()) < LEAST:
         return None
     group = Scores(scores.members[inside], scores.nonmembers[outside])
-    bound = lower_bound(group, delta=delta, confidence=confidence, seed=seed)
+    bound = lower_bound(group, delta=delta, confidence=confidence)
     auc, variance = delong(group)
     row: dict[str, Any] = {
         "members": group.members.size,

@@ -123,7 +123,7 @@ def audit_training(
     stopped = tested is not None and tested.test.rejected
     estimates: list[Estimate] = [] if tested is None else [tested.estimate(played.evidence)]
     if not stopped:
-        estimates.append(intervals.headline(played.evidence, **at, seed=setting.seed))
+        estimates.append(intervals.headline(played.evidence, **at))
         estimates += intervals.at_threshold(played.evidence, **at)
         notes += intervals.threshold_notes(estimates)
     region, risk = intervals.both_sides(estimates[0], upper)

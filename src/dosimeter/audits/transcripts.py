@@ -132,7 +132,7 @@ def _estimates(
 ) -> tuple[list[Estimate], dict[str, float]]:
     """ε′ from the sensitivities, the trajectories, the counted guesses and the largest belief; both advantages."""
     paths = advantage_from_trajectories(seen.distances, seen.deviations, confidence=confidence)
-    wins = advantage_from_wins(seen.final, seen.trained_on_d, confidence=confidence, seed=seed)
+    wins = advantage_from_wins(seen.final, seen.trained_on_d, confidence=confidence)
     estimates = [
         epsilon_from_sensitivities(seen.distances, seen.deviations, delta=delta, confidence=confidence),
         epsilon_from_advantage(paths, delta=delta),

@@ -7,11 +7,13 @@ import numpy as np
 from dosimeter import _validate as check
 from dosimeter import region
 from dosimeter.estimate import Estimate, Validity, number, percent
+from dosimeter.estimators.claims import for_rates
 from dosimeter.estimators.rates import at_threshold, clopper_pearson_limits, rectangle, uniform_looks
 from dosimeter.estimators.thresholds import NAIVE_WARNING, Threshold, counts_over_curve, rule
 from dosimeter.evidence import Counts, Scores
 
 
+@for_rates
 def advantage(
     evidence: Counts | Scores,
     *,

@@ -9,6 +9,7 @@ from dosimeter import _validate as check
 from dosimeter import region
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent
+from dosimeter.estimators.claims import for_rates
 from dosimeter.estimators.rates import SIDES, Rectangle, at_threshold, clopper_pearson_limits, rectangle, uniform_looks
 from dosimeter.estimators.thresholds import NAIVE_WARNING, Threshold, counts_over_curve, rule
 from dosimeter.evidence import Counts, Scores
@@ -19,6 +20,7 @@ ASSUMPTION = (
 )
 
 
+@for_rates
 def gaussian(
     evidence: Counts | Scores,
     *,

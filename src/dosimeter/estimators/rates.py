@@ -18,6 +18,7 @@ from dosimeter import region
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent
 from dosimeter.estimators import band
+from dosimeter.estimators.claims import for_rates
 from dosimeter.estimators.thresholds import NAIVE_WARNING, Choice, Threshold, choose, counts_over_curve, rule
 from dosimeter.evidence import Counts, Scores
 
@@ -54,6 +55,7 @@ def rectangle(fn: Any, tp: Any, fp: Any, tn: Any, alpha: float, sides: str, limi
     return Rectangle(limits(fp, np.add(fp, tn), tail), limits(fn, np.add(fn, tp), tail))
 
 
+@for_rates
 def clopper_pearson(
     evidence: Counts | Scores,
     *,
@@ -77,6 +79,7 @@ def clopper_pearson(
     )
 
 
+@for_rates
 def jeffreys(
     evidence: Counts | Scores,
     *,
