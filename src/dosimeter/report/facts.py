@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,12 @@ def tpr_points(audit: Audit) -> list[dict[str, float]]:
 def tpr_at(audit: Audit, fpr: float) -> dict[str, float] | None:
     """The measured TPR at one of the curve's FPRs."""
     return next((p for p in tpr_points(audit) if math.isclose(p["fpr"], fpr, rel_tol=1e-9)), None)
+
+
+def limit_of(point: Mapping[str, Any]) -> float | None:
+    """The TPR that a test with this true FPR is sure to reach; None where no threshold could be placed for it."""
+    at = point.get("limit_threshold")
+    return None if at is None or math.isinf(at) else float(point["tpr_low"])
 
 
 def most_tpr(fpr: FloatArray, epsilon: float, delta: float) -> FloatArray:

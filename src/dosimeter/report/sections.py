@@ -86,13 +86,13 @@ def verdict(audit: Audit) -> str:
         )
     point = facts.tpr_at(audit, facts.SHOWN_FPR)
     if point is not None:
-        tiles.append(
-            (
-                f"Members found at {share(point['fpr'])} false alarms",
-                share(point["tpr"]),
-                f"at least {share(point['tpr_low'])} with {percent(head.confidence)} confidence",
-            )
+        limit = facts.limit_of(point)
+        sure = (
+            "measured; these records are too few, or too dependent, for a limit"
+            if limit is None
+            else f"measured; truly at least {share(limit)} with {percent(head.confidence)} confidence"
         )
+        tiles.append((f"Members found at {share(point['fpr'])} false alarms", share(point["tpr"]), sure))
     cells = "".join(
         f'<div><dt>{esc(name)}</dt><dd class="big">{esc(big)}</dd><dd class="how">{esc(how)}</dd></div>'
         for name, big, how in tiles
@@ -191,7 +191,9 @@ def person(audit: Audit) -> str:
         )
     for i, item in enumerate(shown["tpr"]):
         point = facts.tpr_at(audit, item["fpr"])
-        measured = "–" if point is None else f"{share(point['tpr'])} (≥\u00a0{share(point['tpr_low'])})"
+        limit = None if point is None else facts.limit_of(point)
+        measured = "–" if point is None else share(point["tpr"])
+        measured += "" if limit is None else f" (≥\u00a0{share(limit)})"
         add(
             f"Members found when {share(item['fpr'])} of outsiders are accused",
             item["fpr"],
@@ -257,7 +259,8 @@ def roc(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> str:
         + (f"{'; '.join(parts)} (dots). " if parts else "")
         + f"Shaded: with {percent(audit.headline.confidence)} confidence the true curve lies nowhere "
         "below the dashed line, at all thresholds at once. "
-        "Dotted: guessing."
+        "Dotted: guessing. The limits take the records of each kind as drawn at random: for one trained model, members "
+        "from those that it was trained on, non-members from those that it has not seen."
     )
     stated = facts.guarantee(audit)
     if stated is not None and math.isfinite(stated.epsilon):
