@@ -341,9 +341,10 @@ def subgroups(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> st
             "after correction for their number."
         )
     top = max(groups, key=lambda g: facts.known(g.get("epsilon")))
+    together = facts.together(audit)
     caption = (
-        f"The largest bound is ε ≥ {epsilon(top.get('epsilon'))} for {short(top['group'])} = {short(top['value'])}; "
-        "the dashed line is the bound "
+        f"The largest bound is ε ≥ {epsilon(top.get('epsilon'))} for {short(top['group'])} = {short(top['value'])}. "
+        f"{together} The dashed line is the bound "
         f"of all records, ε ≥ {epsilon(audit.headline.low)}. Triangles are flagged groups."
         + (f" The {MOST_SUBGROUPS} groups with the largest bounds are drawn." if len(groups) > MOST_SUBGROUPS else "")
     )
@@ -365,7 +366,7 @@ def subgroups(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> st
     body = paragraph(lead) + figure("subgroups", "Bound by group", caption, drawings, by="y")
     shown = groups[:MOST_ROWS]
     body += table(
-        _counted("Groups and what was shown for each; each ε speaks of its group alone", len(shown), len(groups)),
+        _counted(f"Groups and what was shown for each. {together}", len(shown), len(groups)),
         ("group", *(c[1] for c in used), "flagged"),
         [
             (
