@@ -84,12 +84,12 @@ def check_shift(
     """Look for a shift between members and non-members, and for copies, without the model.
 
     `members` and `nonmembers` are feature arrays (n, d), images (n, h, w[, c]), lists of texts, or (X, y) tuples;
-    `labels` is a pair of label arrays, `groups` a pair of ids of the persons behind the records: then one record of each
-    person is looked at, since records of one person come together. A shift is announced when the exact p-value of the blind baseline, or that
-    of the class balance, is at most 1 − confidence shared evenly between the tests made: so exchangeable members and
-    non-members raise a false alarm with probability at most 1 − confidence. Copies are warned of, never a shift.
-    The blind baseline and the near copies use a random sample of at most `max_records` records, exact copies all.
-    At least `permutations` relabellings are drawn, more if the level asks for them.
+    `labels` is a pair of label arrays, `groups` a pair of ids of the persons behind the records: then one record of
+    each person is looked at, since records of one person come together. A shift is announced when the exact p-value of
+    the blind baseline, or that of the class balance, is at most 1 − confidence shared evenly between the tests made: so
+    exchangeable members and non-members raise a false alarm with probability at most 1 − confidence. Copies are
+    warned of, never a shift. The blind baseline and the near copies use a random sample of at most `max_records`
+    records, exact copies all. At least `permutations` relabellings are drawn, more if the level asks for them.
     """
     confidence, seed = check.confidence(confidence), check.seed(seed)
     permutations = check.whole("permutations", permutations, 1, "pass e.g. 200", MOST_PERMUTATIONS)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.evidence import OneRun, Persons, Scores, persons
+from dosimeter.evidence import OneRun, Persons, Scores, persons, two_sides
 from dosimeter.models import dataset
 
 _BOTH = "pass members and nonmembers, or data and included"
@@ -119,8 +119,8 @@ def _first_rows(found: Persons) -> IntArray:
 
 def read_pool(members: Any, nonmembers: Any, data: Any, included: Any, *, mask_seed: Any, groups: Any) -> Pool:
     """The records as they were given, in one of the two ways."""
-    two_sides, one_pool = members is not None or nonmembers is not None, data is not None or included is not None
-    if two_sides and one_pool:
+    split, one_pool = members is not None or nonmembers is not None, data is not None or included is not None
+    if split and one_pool:
         given = "included" if included is not None else "data"
         raise InputError(f"{given} and members were both given; {_BOTH}.")
     if one_pool:
