@@ -43,7 +43,9 @@ def identity(function: Any, *, key: str | None = None, strict: bool = True) -> I
     'key trees, depth 3'
     """
     if key is not None and (not isinstance(key, str) or not key.strip()):
-        raise InputError(f"key must be a text or None, got {check.show(key)}; name what is trained, e.g. 'trees, run 2'.")
+        raise InputError(
+            f"key must be a text or None, got {check.show(key)}; name what is trained, e.g. 'trees, run 2'."
+        )
     name = function_name(function)
     try:
         found = reach(function, name, strict=strict and key is None)

@@ -1,4 +1,4 @@
-"""A hash of everything that a value can reach: code, the globals that it names, objects by their state, arrays by bytes.
+"""A hash of everything that a value can reach: code, the globals it names, objects by their state, arrays by bytes.
 
 The walk writes a canonical text into a digest. Numbers, texts and tuples are written where they stand. Everything that
 has an identity is numbered when it is first met, waits in a queue, and is named by its number afterwards, so that
@@ -372,7 +372,7 @@ def _(value: Any, walk: _Walk, place: Place) -> None:
 
 
 @_content.register
-def _(value: np.ndarray, walk: _Walk, place: Place) -> None:  # type: ignore[type-arg]
+def _(value: np.ndarray, walk: _Walk, place: Place) -> None:
     if type(value) is not np.ndarray and not isinstance(value, np.memmap):
         walk.feed(type(value), place / ".__class__")
         _state(value, walk, place)

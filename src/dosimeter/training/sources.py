@@ -1,4 +1,4 @@
-"""Whose code is it: the caller's, which is read, or that of Python and installed packages, which a version stands for."""
+"""Whose code it is: the caller's, which is read, or that of Python and installed packages, known by their version."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def installed(module: ModuleType | None) -> bool:
     if file is not None:
         return _in_libraries(str(file))
     parts = list(getattr(module, "__path__", ()))  # a namespace package has no file; one made by hand has neither
-    known = module.__name__.partition(".")[0] in sys.stdlib_module_names or getattr(module, "__spec__", None) is not None
+    known = (
+        module.__name__.partition(".")[0] in sys.stdlib_module_names or getattr(module, "__spec__", None) is not None
+    )
     return known and all(_in_libraries(str(part)) for part in parts)
 
 
@@ -79,7 +81,7 @@ def _distributions() -> dict[str, list[str]]:
 
 
 def _version(name: str) -> str:
-    """Name and version; of a package that was installed from a folder also what was installed, as versions stay there."""
+    """Name and version; of a package installed from a folder also what was installed, as its version may stay."""
     found = metadata.distribution(name)
     text = f"{name} {found.version}"
     if found.read_text("direct_url.json") is None:
