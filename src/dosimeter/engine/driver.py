@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy.typing as npt
@@ -119,7 +119,8 @@ class _Run:
     def results(self) -> Iterator[Result]:
         try:
             for turn in range(len(self._tasks)):
-                yield self._result(turn)
+                result = self._result(turn)
+                yield result if self._keys is None else replace(result, key=self._keys[turn])
         except KeyboardInterrupt:
             message = self._how_to_go_on()
             self._progress.close(message)
@@ -233,7 +234,7 @@ class _Run:
             return self._store
         if self._spill is None:
             self._spill = Scratch()
-        return Store(self._spill.folder)
+        return Store(self._spill.folder / "results")
 
     def _log(self, index: int, text: str) -> str:
         if self._store is not None:
