@@ -18,6 +18,7 @@ from dosimeter import _validate as check
 from dosimeter import engine as engines
 from dosimeter._validate import BoolArray, InputError, IntArray
 from dosimeter.engine import Result, Store, Task
+from dosimeter.engine.work import KilledError, killed, signal_name
 from dosimeter.training import arguments
 from dosimeter.training.groups import Arrays, Cargo, packed, unpacked
 from dosimeter.training.identity import Identity, ambient, identity
@@ -252,6 +253,8 @@ def command_task(task: Task, shared: Arrays) -> tuple[dict[str, Any], dict[str, 
         except OSError as error:
             raise UnusableError(f"the command could not be started: {error}") from None
         sys.stderr.write(done.stderr)
+        if killed(done.returncode):
+            raise KilledError(f"the command was ended by {signal_name(done.returncode)}")
         if done.returncode:
             end = check.show(done.stderr.strip()[-200:], 220)
             raise UnusableError(f"the command ended with code {done.returncode}: {end}")
