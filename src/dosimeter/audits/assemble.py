@@ -13,9 +13,9 @@ from dosimeter.identifiability import risk_from_epsilon, risk_in_words
 
 
 def guarantees(
-    mechanism: Mechanism | None, delta: float, relations: Iterable[str]
+    mechanism: Mechanism | None, delta: float, relations: Iterable[str], unit: str = "record"
 ) -> tuple[tuple[Guarantee, ...], list[str]]:
-    """What the accountants promise for each of these neighbours, and notes on those that they cannot bound.
+    """What the accountants promise for each of these neighbours, and notes on what does not fit the bound.
 
     A mechanism that can be bounded for none of them keeps its own neighbours.
     """
@@ -25,6 +25,10 @@ def guarantees(
         raise InputError("delta is 0, but an accountant's ε needs delta above 0; pass e.g. 1e-5, or train without DP.")
     found: list[Guarantee] = []
     notes: list[str] = []
+    if unit != "record":
+        notes.append(
+            f"the accountants' guarantee is for one record and the bound for one {unit}, so they are not set side by side"
+        )
     for relation in dict.fromkeys(relations):
         try:
             found += account(with_neighbours(mechanism, relation), delta=delta)
@@ -40,7 +44,7 @@ def tightest(upper: Sequence[Guarantee], neighbours: str | None) -> Guarantee | 
 
 
 def both_sides(
-    estimates: Sequence[Estimate], upper: Sequence[Guarantee]
+    estimates: Sequence[Estimate], upper: Sequence[Guarantee], unit: str = "record"
 ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """Region and risk: what the headline excludes and, with a guarantee of the same neighbours, what that allows.
 
@@ -49,7 +53,7 @@ def both_sides(
     head = estimates[0]
     risk = {**risk_from_epsilon(head.low, head.delta), "words": risk_in_words(head.low, head.delta, side="lower")}
     for lower in estimates:
-        if lower.method != head.method:
+        if lower.method != head.method or unit != "record":
             break
         best = tightest(upper, lower.neighbours)
         if best is not None:

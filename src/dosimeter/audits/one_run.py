@@ -127,7 +127,7 @@ def audit_one_run(
     if not members.any():
         raise InputError("no record is left to train on: every row is a canary and no coin fell on in; pass more data.")
     mechanism, notes = intervals.mechanism_of(recipe, int(members.sum()), int(members.sum()))
-    upper, missing = guarantees(mechanism, delta, ["add/remove"])
+    upper, missing = guarantees(mechanism, delta, ["add/remove"], base.unit)
     notes += missing
 
     if white_box:
@@ -146,9 +146,9 @@ def audit_one_run(
     else:
         scores = way.scores(trained.signals[:, rows], np.empty((0, rows.size)), np.empty((0, rows.size), bool))[0]
     counts = trainings_of(stages.values())
-    evidence = OneRun(scores, coins, coin_seed)
+    evidence = OneRun(scores, coins, coin_seed, None if base.persons is None else np.arange(coins.size))
     estimates = _estimates(evidence, delta, confidence)
-    region, risk = both_sides(estimates, upper)
+    region, risk = both_sides(estimates, upper, base.unit)
     inside = evidence.as_scores()
     return Audit(
         estimates=tuple(estimates),

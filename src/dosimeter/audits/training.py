@@ -134,7 +134,7 @@ def audit_training(
     field = candidates(base, canaries, count, setting.seeds["canaries"])
     _room(field, count, setting.game)
     mechanism, notes = intervals.mechanism_of(recipe, *_sizes(field, count, setting))
-    upper, missing = guarantees(mechanism, setting.delta, ["add/remove"])
+    upper, missing = guarantees(mechanism, setting.delta, ["add/remove"], base.unit)
     notes += missing
 
     masks = halves(setting.shadows, field.pipeline.units, setting.seeds["masks"])
@@ -151,7 +151,7 @@ def audit_training(
         estimates.append(intervals.headline(played.evidence, **at))
         estimates += intervals.at_threshold(played.evidence, **at)
         notes += intervals.threshold_notes(estimates)
-    region, risk = both_sides(estimates, upper)
+    region, risk = both_sides(estimates, upper, base.unit)
     stages = {"shadow": first} if played.runs is None else {"shadow": first, "run": played.runs}
     counts = trainings_of(stages.values())
     failed = [failure for part in stages.values() for failure in part.failed]
@@ -367,7 +367,7 @@ def _challenge(table: _Table) -> _Played:
     if claim is None:
         scores[runs.kept] = lesson.scores(runs.signals)
     used = slice(0, runs.seen)
-    evidence = Evidence(scores[used], coins[used], lesson.threshold, setting.seeds["coins"])
+    evidence = Evidence(scores[used], coins[used], lesson.threshold, setting.seeds["coins"], field.pipeline.unit)
     return _Played(evidence, lesson.chosen, runs)
 
 
@@ -382,7 +382,7 @@ def _crossed(table: _Table) -> _Played:
     _on_both_sides(coins)
     scores = lesson.unscored(coins.shape)
     scores[targets.kept - first] = lesson.scores(targets.signals[:, lesson.chosen.columns])
-    return _Played(Evidence(scores, coins, lesson.threshold), lesson.chosen, None)
+    return _Played(Evidence(scores, coins, lesson.threshold, unit=table.field.pipeline.unit), lesson.chosen, None)
 
 
 def _on_both_sides(coins: BoolArray) -> None:
