@@ -27,7 +27,7 @@ def guarantees(
     notes: list[str] = []
     if unit != "record":
         notes.append(
-            f"the accountants' guarantee is for one record and the bound for one {unit}, so they are not set side by side"
+            f"the accountants' guarantee is for one record, the bound for one {unit}: they are not set side by side"
         )
     for relation in dict.fromkeys(relations):
         try:
