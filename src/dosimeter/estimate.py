@@ -19,6 +19,7 @@ class Validity(StrEnum):
     """What stands behind a number: a closed list, printed with every number."""
 
     FINITE_SAMPLE = "finite-sample"
+    RANDOM_SPLIT = "finite-sample, random split"
     INDEPENDENT_RUNS = "finite-sample, independent runs"
     CREDIBLE = "credible"
     ASSUMES_GAUSSIAN = "assumes Gaussian"
@@ -30,7 +31,7 @@ class Validity(StrEnum):
     @property
     def is_bound(self) -> bool:
         """Whether the number is a confidence bound for any mechanism, with no further assumption."""
-        return self in (Validity.FINITE_SAMPLE, Validity.INDEPENDENT_RUNS)
+        return self in (Validity.FINITE_SAMPLE, Validity.RANDOM_SPLIT, Validity.INDEPENDENT_RUNS)
 
 
 def plain(value: Any) -> Any:
