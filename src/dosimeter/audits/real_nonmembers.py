@@ -112,9 +112,13 @@ def audit_real(
         bound = panoramia(baseline=None, attack=evidence, confidence=confidence, seed=seed)
         run = one_run(evidence, delta=0.0, confidence=confidence, seed=seed)
         named = (("panoramia, real non-members", bound), ("one-run, real non-members", run))
-        # the coins were thrown after training, so both bounds need records that chance alone made members
-        split = {"validity": Validity.RANDOM_SPLIT}
-        found.append(tuple(replace(e, method=name, warnings=(*e.warnings, *warnings), **split) for name, e in named))
+        # The coins were thrown after training, so both bounds need records that chance alone made members.
+        found.append(
+            tuple(
+                replace(e, method=name, warnings=(*e.warnings, *warnings), validity=Validity.RANDOM_SPLIT)
+                for name, e in named
+            )
+        )
     rows = [
         {"name": name, "epsilon": bound.epsilon, "one_run": run.epsilon, "auc": pair.auc}
         for name, pair, (bound, run) in zip(targets, attacks, found, strict=True)

@@ -269,8 +269,8 @@ def _real_nonmembers(
     else:
         sentence = (
             claim_of_bound(found.bound, 0.0, confidence)
-            + f" {found.correct} of {found.guesses} guesses were right. This holds if chance alone decided which records "
-            "were members and which were not."
+            + f" {found.correct} of {found.guesses} guesses were right. This holds if chance alone decided which "
+            "records were members and which were not."
         )
     return Estimate(
         epsilon=found.bound,
