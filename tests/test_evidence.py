@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dosimeter._validate import InputError
+from dosimeter.estimators.lower_bound import lower_bound
 from dosimeter.evidence import Counts, OneRun, Scores, fair_coins, mask_hash
 
 TIED = st.lists(st.integers(-3, 3), min_size=1, max_size=25)
