@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,13 +16,37 @@ BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 
 
+MOST_RECORDS = 10**9
+LONGEST = 490  # characters of a message; with "error: " before it a line stays below 500
+
+
 class InputError(ValueError):
-    """Input that cannot be used; the message names the argument, the value and the remedy."""
+    """Input that cannot be used; the message names the argument, the value and the remedy.
+
+    It is one line of at most 490 characters: a longer one is cut in the middle, so that the remedy stays.
+    """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(sentence(message))
+
+
+def sentence(message: object) -> str:
+    """A message on one line of bounded length, cut in the middle."""
+    text = " ".join(str(message).splitlines())
+    if len(text) <= LONGEST:
+        return text
+    head = LONGEST * 3 // 5
+    return f"{text[:head]} … {text[head + 3 - LONGEST :]}"
 
 
 def show(value: object, limit: int = 60) -> str:
     """A short printable form of any value for an error message."""
-    text = " ".join(repr(value).split())
+    if isinstance(value, str | bytes) and len(value) > limit:
+        value = value[:limit]
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # nested too deeply, too many digits, or a class of the caller's that fails
+        return f"a value of type {type(value).__name__[:limit]}"
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -111,10 +136,15 @@ def mapping(name: str, value: Any, remedy: str) -> Mapping[str, Any]:
 
 def finite_array(name: str, values: Any, *, minimum: int = 1) -> FloatArray:
     """A one-dimensional float64 array of finite numbers; names the first offending entry."""
+    _check_length(name, values)
     try:
         raw = np.asarray(values)
     except (ValueError, TypeError, OverflowError):
         raise InputError(f"{name} must be a flat array of numbers; its rows have mixed lengths.") from None
+    except MemoryError:
+        raise InputError(f"{name} does not fit into memory; take a sample.") from None
+    except Exception as error:  # a class of the caller's that fails
+        raise InputError(f"{name} cannot be read as an array ({type(error).__name__}); pass numbers.") from None
     if raw.dtype.kind not in "biuf":
         kind = "objects" if raw.dtype.kind == "O" else f"type {raw.dtype}"
         raise InputError(f"{name} must hold numbers, got an array of {kind}; convert it to float first.")
@@ -138,6 +168,18 @@ def finite_array(name: str, values: Any, *, minimum: int = 1) -> FloatArray:
                 "finite; remove or repair these records first."
             )
     return array
+
+
+def _check_length(name: str, values: Any) -> None:
+    """Refuse what is too long from its shape alone; a broadcast array or a range takes no memory until it is read."""
+    try:
+        length = values.size if isinstance(values, np.ndarray) else len(values)
+    except OverflowError:  # a range beyond what len can say
+        length = sys.maxsize
+    except Exception:  # no length: NumPy says what it is
+        return
+    if length > MOST_RECORDS:
+        raise InputError(f"{name} must hold at most {MOST_RECORDS} values, got {length}; take a sample.")
 
 
 def frozen(array: npt.NDArray[Any], source: Any) -> npt.NDArray[Any]:

@@ -19,7 +19,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.reading import pick, read_columns
 
-MOST_RECORDS = 10**9
+MOST_RECORDS = check.MOST_RECORDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +83,6 @@ class Scores:
         for name in ("members", "nonmembers"):
             given = getattr(self, name)
             array = check.finite_array(name, given)
-            if array.size > MOST_RECORDS:
-                raise InputError(f"{name} must hold at most {MOST_RECORDS} values, got {array.size}; take a sample.")
             object.__setattr__(self, name, check.frozen(array, given))
 
     @classmethod
