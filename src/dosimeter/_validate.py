@@ -134,6 +134,33 @@ def mapping(name: str, value: Any, remedy: str) -> Mapping[str, Any]:
     return value
 
 
+def text(name: str, value: Any) -> str:
+    """A text."""
+    if not isinstance(value, str):
+        raise InputError(f"{name} must be a text, got {show(value)}; write it in quotes.")
+    return str(value)
+
+
+def texts(name: str, value: Any) -> tuple[str, ...]:
+    """A list of texts."""
+    if not isinstance(value, list | tuple):
+        raise InputError(f"{name} must be a list of texts, got {show(value)}; pass e.g. [].")
+    return tuple(text(f"{name}[{place}]", item) for place, item in enumerate(value))
+
+
+def fields(name: str, values: Any, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
+    """The values of a mapping that has these keys and no others."""
+    remedy = "pass what to_dict returned"
+    found = dict(mapping(name, {} if values is None else values, remedy))
+    for key in required:
+        if key not in found:
+            raise InputError(f"{name} has no {key}; {remedy}.")
+    for key in found:
+        if key not in (*required, *optional):
+            raise InputError(f"{name} has the unknown key {show(key)}; {remedy}.")
+    return found
+
+
 def finite_array(name: str, values: Any, *, minimum: int = 1) -> FloatArray:
     """A one-dimensional float64 array of finite numbers; names the first offending entry."""
     _check_length(name, values)

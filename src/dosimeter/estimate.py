@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dosimeter import _validate as check
 from dosimeter._optional import require
 from dosimeter.evidence import Counts
 
@@ -118,13 +119,28 @@ class Estimate:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Estimate:
-        """Read back what `to_dict` wrote."""
-        fields = dict(values)
-        for name in ("epsilon", "low", "high"):
-            fields[name] = math.inf if fields[name] is None else fields[name]
-        fields["validity"] = Validity(fields["validity"])
-        fields["counts"] = None if fields["counts"] is None else Counts(**fields["counts"])
-        return cls(**fields)
+        """Read back what `to_dict` wrote.
+
+        Raises:
+            InputError: If a field is missing, unknown or of another type.
+        """
+        required = ("epsilon", "low", "high", "delta", "confidence", "method", "validity", "claim")
+        optional = ("threshold", "counts", "warnings", "details")
+        found = check.fields("the estimate", values, required, optional)
+        counts, threshold = found.get("counts"), found.get("threshold")
+        remedy = "write a number"
+        return cls(
+            **{name: math.inf if found[name] is None else check.real(name, found[name], remedy) for name in required[:3]},
+            delta=check.real("delta", found["delta"], remedy),
+            confidence=check.real("confidence", found["confidence"], remedy),
+            method=check.text("method", found["method"]),
+            validity=Validity(check.choice("validity", found["validity"], list(Validity))),
+            claim=check.text("claim", found["claim"]),
+            threshold=None if threshold is None else check.real("threshold", threshold, remedy),
+            counts=None if counts is None else Counts(**check.fields("counts", counts, ("tp", "fn", "fp", "tn"))),
+            warnings=check.texts("warnings", found.get("warnings", ())),
+            details=check.mapping("details", found.get("details"), "pass what to_dict returned"),
+        )
 
 
 def percent(confidence: float) -> str:

@@ -395,7 +395,7 @@ class TestAccountants:
             (dm.noise_for_belief, 0.75, {"delta": 1e-5, "sample_rate": 1e-300, "steps": 5}),
             (dm.noise_for_belief, 0.75, {"delta": 1e-300, "sample_rate": 1e-300, "steps": 5}),
             (dm.noise_for_advantage, 0.1, {"sample_rate": 1e-300, "steps": 5}),
-            (dm.noise_for_advantage, 1e-301, {"sample_rate": 1e-300, "steps": 5}),
+            (dm.noise_for_advantage, 1e-13, {"sample_rate": 1e-12, "steps": 5}),
             (dm.noise_for_tpr, 0.1, {"fpr": 0.01, "sample_rate": 1e-300, "steps": 5}),
             (dm.noise_for_epsilon, 1.0, {"delta": 1e-5, "sample_rate": 1e-300, "steps": 5, "method": "rdp"}),
             (

@@ -16,6 +16,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import InputError
 
 NOISE_RANGE = (1e-6, 1e9)  # below there is no noise to speak of, above no signal
+SMALLEST_RATE = 1e-12  # one of a trillion records; the square of a rate near 1e-160 would vanish, and δ with it
 
 
 class Neighbours(StrEnum):
@@ -128,7 +129,7 @@ class DpSgd:
     def __post_init__(self) -> None:
         object.__setattr__(self, "noise_multiplier", _noise(self.noise_multiplier))
         remedy = "pass batch size / number of records, e.g. 0.02"
-        rate = check.within("sample_rate", self.sample_rate, 0.0, 1.0, remedy, include="(]")
+        rate = check.within("sample_rate", self.sample_rate, SMALLEST_RATE, 1.0, remedy)
         object.__setattr__(self, "sample_rate", rate)
         object.__setattr__(self, "steps", _steps(self.steps))
         options = [str(kind) for kind in _NATURAL]
