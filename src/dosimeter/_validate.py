@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import numbers
 import sys
@@ -17,6 +18,8 @@ IntArray = npt.NDArray[np.int64]
 
 
 MOST_RECORDS = 10**9
+MOST_ITEMS = 10**5
+DEEPEST = 32  # levels of a mapping; an audit that holds it is read to 64
 LONGEST = 490  # characters of a message; with "error: " before it a line stays below 500
 
 
@@ -131,7 +134,35 @@ def mapping(name: str, value: Any, remedy: str) -> Mapping[str, Any]:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InputError(f"{name} must be a mapping of names, got {show(value)}; {remedy}.")
+    _check_depth(name, value)
     return value
+
+
+def _check_depth(name: str, value: Any) -> None:
+    """Refuse what is nested too deeply to be written as JSON, and what holds itself."""
+    level: dict[int, Any] = {0: value}
+    for _ in range(DEEPEST):
+        inside = (
+            part
+            for holder in level.values()
+            for part in (holder.values() if isinstance(holder, Mapping) else holder)
+            if isinstance(part, Mapping | list | tuple)
+        )
+        level = {id(part): part for part in inside}
+        if not level:
+            return
+    raise InputError(f"{name} is nested more than {DEEPEST} levels deep; make it flat.")
+
+
+def listed(name: str, values: Any, remedy: str) -> list[Any]:
+    """The items of a sequence that is not endless."""
+    try:
+        items = list(itertools.islice(values, MOST_ITEMS + 1))
+    except Exception:  # not a sequence, or one of the caller's that fails
+        raise InputError(f"{name} must be a list, got {show(values)}; {remedy}.") from None
+    if len(items) > MOST_ITEMS:
+        raise InputError(f"{name} must hold at most {MOST_ITEMS} items, got {show(values)}; {remedy}.")
+    return items
 
 
 def text(name: str, value: Any) -> str:
@@ -161,17 +192,31 @@ def fields(name: str, values: Any, required: Sequence[str], optional: Sequence[s
     return found
 
 
-def finite_array(name: str, values: Any, *, minimum: int = 1) -> FloatArray:
-    """A one-dimensional float64 array of finite numbers; names the first offending entry."""
+def engine(value: Any) -> str:
+    """The name of an engine."""
+    if not isinstance(value, str) or not (value in ("inline", "local", "ray") or value.startswith("ray://")):
+        raise InputError(
+            f"engine must be inline, local, ray or ray://host:port, got {show(value)}; choose one of these."
+        )
+    return value
+
+
+def any_array(name: str, values: Any) -> npt.NDArray[Any]:
+    """Values as an array of whatever type; what is too long is refused before it takes memory."""
     _check_length(name, values)
     try:
-        raw = np.asarray(values)
+        return np.asarray(values)
     except (ValueError, TypeError, OverflowError):
         raise InputError(f"{name} must be a flat array of numbers; its rows have mixed lengths.") from None
     except MemoryError:
         raise InputError(f"{name} does not fit into memory; take a sample.") from None
     except Exception as error:  # a class of the caller's that fails
         raise InputError(f"{name} cannot be read as an array ({type(error).__name__}); pass numbers.") from None
+
+
+def finite_array(name: str, values: Any, *, minimum: int = 1) -> FloatArray:
+    """A one-dimensional float64 array of finite numbers; names the first offending entry."""
+    raw = any_array(name, values)
     if raw.dtype.kind not in "biuf":
         kind = "objects" if raw.dtype.kind == "O" else f"type {raw.dtype}"
         raise InputError(f"{name} must hold numbers, got an array of {kind}; convert it to float first.")

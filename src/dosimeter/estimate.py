@@ -13,6 +13,7 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._optional import require
+from dosimeter._validate import InputError
 from dosimeter.evidence import Counts
 
 
@@ -129,8 +130,16 @@ class Estimate:
         found = check.fields("the estimate", values, required, optional)
         counts, threshold = found.get("counts"), found.get("threshold")
         remedy = "write a number"
+        ends = {
+            name: math.inf
+            if found[name] is None and name != "low"
+            else check.within(name, found[name], 0, math.inf, remedy)
+            for name in ("epsilon", "low", "high")
+        }
+        if ends["low"] > ends["high"]:
+            raise InputError(f"low is {ends['low']:g}, above high, {ends['high']:g}; pass what to_dict returned.")
         return cls(
-            **{name: math.inf if found[name] is None else check.real(name, found[name], remedy) for name in required[:3]},
+            **ends,
             delta=check.real("delta", found["delta"], remedy),
             confidence=check.real("confidence", found["confidence"], remedy),
             method=check.text("method", found["method"]),

@@ -50,8 +50,8 @@ def read_columns(path: str | os.PathLike[str], *, missing: bool = False, limit: 
     """All arrays of an .npz, or all columns of a .csv or .parquet file, by name.
 
     With `missing` an empty cell is NaN among numbers and None among words; without, it is refused. A file that unpacks
-    to more than `limit` bytes (see `most_bytes`) is refused before it is unpacked. Of a .parquet file only flat columns are read,
-    no lists or records.
+    to more than `limit` bytes (see `most_bytes`) is refused before it is unpacked. Lists and records of a .parquet
+    file are left out.
     """
     try:
         file = Path(path)
@@ -215,8 +215,8 @@ def pick(columns: Mapping[str, npt.NDArray[Any]], path: object, *choices: tuple[
 def _check_size(size: int, limit: int, path: Path) -> None:
     if size > limit:
         raise InputError(
-            f"{path} unpacks to {size} bytes, and at most {limit} are read; if you trust the file, set {MOST_BYTES} to a "
-            "larger number."
+            f"{path} unpacks to {size} bytes, and at most {limit} are read; if you trust the file, set {MOST_BYTES} to "
+            "more."
         )
 
 

@@ -99,7 +99,7 @@ class TestZip:
     def test_many_small_arrays_count_together(self, tmp_path, monkeypatch):
         np.savez_compressed(tmp_path / "a.npz", **{f"a{i}": np.zeros(1000) for i in range(20)})
         monkeypatch.setenv("DOSIMETER_MAX_BYTES", "100000")
-        with pytest.raises(InputError, match="unpacks to 1[0-9]{5} bytes"):
+        with pytest.raises(InputError, match=r"unpacks to 1[0-9]{5} bytes"):
             read_columns(tmp_path / "a.npz")
         monkeypatch.setenv("DOSIMETER_MAX_BYTES", "200000")
         assert len(read_columns(tmp_path / "a.npz")) == 20

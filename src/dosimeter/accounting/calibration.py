@@ -50,7 +50,8 @@ def noise_for_epsilon(
     delta = check.delta(delta, zero=False, why_not_zero="no amount of Gaussian noise gives a finite ε at δ = 0")
     make = _maker(sample_rate, steps, sampling, neighbours)
     possible = [name for name in applicable(make(1.0)) if name in ACCOUNTANTS]
-    method = check.choice("method", method or ("pld" if "pld" in possible else "rdp"), possible)
+    usual = "pld" if "pld" in possible else "rdp"
+    method = check.choice("method", usual if method is None else method, possible)
     if orders is not None:
         conversion = {"rdp": "improved", "rdp-classic": "classic"}.get(method)
         if conversion is None:

@@ -172,10 +172,7 @@ class Composition:
 
     def __post_init__(self) -> None:
         remedy = "pass a tuple of Gaussian or DpSgd values"
-        try:
-            parts = tuple(self.parts)
-        except TypeError:
-            raise InputError(f"parts must be a sequence, got {check.show(self.parts)}; {remedy}.") from None
+        parts = tuple(check.listed("parts", self.parts, remedy))
         if not parts:
             raise InputError(f"parts is empty; {remedy}.")
         for index, part in enumerate(parts):

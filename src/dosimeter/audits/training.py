@@ -37,7 +37,7 @@ from dosimeter.audits.intervals import BY_COINS, Evidence
 from dosimeter.audits.model import fingerprint
 from dosimeter.audits.shadows import Row, Signal, Trainings, Where, collect, model_name, pipeline
 from dosimeter.estimate import Estimate
-from dosimeter.evidence import fair_coins, mask_hash
+from dosimeter.evidence import MOST_RECORDS, fair_coins, mask_hash
 from dosimeter.training import Recipe
 
 GAMES = ("challenge", "crossed")
@@ -93,7 +93,7 @@ def audit_training(
     >>> audit_training(factory, (X, y), recipe=Recipe(epochs=10), store=Store("store")).headline  # doctest: +SKIP
     """
     setting = _Setting.checked(game, shadows, runs, points, challenges, select, canaries, delta, confidence, seed)
-    where = Where(engine, workers, store, memory, timeout, bool(progress))
+    where = Where(engine, workers, store, memory, timeout, progress)
     base = pipeline(train, data, recipe=recipe, signal=signal, nonmembers=nonmembers, where=where, name=name)
     known = None if points is None else read_points(points, base.records)
     count = setting.challenges if known is None else known.size
@@ -218,7 +218,7 @@ class _Setting:
             game,
             check.whole("shadows", shadows, least, remedy),
             check.whole("runs", runs, 1, "pass the number of challenge trainings, e.g. 128"),
-            check.whole("challenges", challenges, 1, "pass the number of points to challenge, e.g. 1"),
+            check.whole("challenges", challenges, 1, "pass the number of points to challenge, e.g. 1", MOST_RECORDS),
             check.choice("select", select, SELECT),
             check.delta(delta),
             check.confidence(confidence),

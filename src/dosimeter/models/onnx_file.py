@@ -183,8 +183,8 @@ def _session(path: Path, device: Any) -> Any:
         )
     if _keeps_weights_elsewhere(path):
         raise InputError(
-            f"{path} keeps weights in other files, which may be any file of this machine; save the model with its weights "
-            "inside."
+            f"{path} keeps weights in other files, which could be any file of this machine; save the model with all "
+            "weights inside."
         )
     runtime: Any = _optional.require("onnxruntime", extra="onnx", caller="dosimeter.models.access")
     options = runtime.SessionOptions()

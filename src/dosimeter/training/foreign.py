@@ -72,6 +72,7 @@ def train_foreign(
             "texts, at least one."
         )
     count = check.whole("processes", processes, 1, "pass how many processes may work")
+    engine = check.engine(engine)
     inside = engine == "inline" or (engine == "local" and count == 1 and timeout is None)
     cargo = Cargo(function) if inside else Cargo.packed(function, by_value=engine.startswith("ray"))
     if cargo is None:
