@@ -203,7 +203,7 @@ def engine(value: Any) -> str:
 
 def any_array(name: str, values: Any) -> npt.NDArray[Any]:
     """Values as an array of whatever type; what is too long is refused before it takes memory."""
-    _check_length(name, values)
+    check_length(name, values)
     try:
         return np.asarray(values)
     except (ValueError, TypeError, OverflowError):
@@ -242,10 +242,10 @@ def finite_array(name: str, values: Any, *, minimum: int = 1) -> FloatArray:
     return array
 
 
-def _check_length(name: str, values: Any) -> None:
+def check_length(name: str, values: Any, *, rows: bool = False) -> None:
     """Refuse what is too long from its shape alone; a broadcast array or a range takes no memory until it is read."""
     try:
-        length = values.size if isinstance(values, np.ndarray) else len(values)
+        length = values.size if isinstance(values, np.ndarray) and not rows else len(values)
     except OverflowError:  # a range beyond what len can say
         length = sys.maxsize
     except Exception:  # no length: NumPy says what it is

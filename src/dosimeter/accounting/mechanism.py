@@ -129,7 +129,8 @@ class DpSgd:
     def __post_init__(self) -> None:
         object.__setattr__(self, "noise_multiplier", _noise(self.noise_multiplier))
         remedy = "pass batch size / number of records, e.g. 0.02"
-        rate = check.within("sample_rate", self.sample_rate, SMALLEST_RATE, 1.0, remedy)
+        rate = check.within("sample_rate", self.sample_rate, 0.0, 1.0, remedy, include="(]")
+        check.within("sample_rate", rate, SMALLEST_RATE, 1.0, remedy)
         object.__setattr__(self, "sample_rate", rate)
         object.__setattr__(self, "steps", _steps(self.steps))
         options = [str(kind) for kind in _NATURAL]
