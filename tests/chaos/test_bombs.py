@@ -234,6 +234,15 @@ def test_json_that_is_no_audit(tmp_path, monkeypatch, capsys, reader, name):
     assert len(err.strip()) <= 500
 
 
+def test_toml_that_is_nested_too_deeply(tmp_path):
+    from dosimeter.audits import config
+
+    path = tmp_path / "run.toml"
+    path.write_text("a = " + "[" * 50_000)
+    with pytest.raises(InputError, match="nested too deeply"):
+        config.read(str(path))
+
+
 class TestFileSizeLimit:
     """A quota on files: the message names the file that could not be written."""
 
