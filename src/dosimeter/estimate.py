@@ -130,7 +130,7 @@ class Estimate:
             InputError: If a field is missing, unknown or of another type.
         """
         required = ("epsilon", "low", "high", "delta", "confidence", "method", "validity", "claim")
-        optional = ("threshold", "counts", "warnings", "details")
+        optional = ("neighbours", "threshold", "counts", "warnings", "details")
         found = check.fields("the estimate", values, required, optional)
         counts, threshold = found.get("counts"), found.get("threshold")
         remedy = "write a number"
@@ -142,13 +142,17 @@ class Estimate:
         }
         if ends["low"] > ends["high"]:
             raise InputError(f"low is {ends['low']:g}, above high, {ends['high']:g}; pass what to_dict returned.")
+        neighbours = found.get("neighbours")
         return cls(
-            **ends,
+            epsilon=ends["epsilon"],
+            low=ends["low"],
+            high=ends["high"],
             delta=check.real("delta", found["delta"], remedy),
             confidence=check.real("confidence", found["confidence"], remedy),
             method=check.text("method", found["method"]),
             validity=Validity(check.choice("validity", found["validity"], list(Validity))),
             claim=check.text("claim", found["claim"]),
+            neighbours=None if neighbours is None else check.text("neighbours", neighbours),
             threshold=None if threshold is None else check.real("threshold", threshold, remedy),
             counts=None if counts is None else Counts(**check.fields("counts", counts, ("tp", "fn", "fp", "tn"))),
             warnings=check.texts("warnings", found.get("warnings", ())),
