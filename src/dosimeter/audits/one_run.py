@@ -121,6 +121,7 @@ def audit_one_run(
         parts.append(references)
     else:
         scores = way.scores(parts[0].signals[:, rows], np.empty((0, rows.size)), np.empty((0, rows.size), bool))[0]
+    notes += [note for part in parts for note in part.notes()]
     evidence = OneRun(scores, coins, coin_seed)
     estimates = _estimates(evidence, delta, confidence, seed)
     region, risk = intervals.both_sides(estimates[0], upper)

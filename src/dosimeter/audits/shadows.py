@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
+from dosimeter.audits.agreement import BY_CHANCE, agreement
 from dosimeter.datasets import Dataset
 from dosimeter.engine import Store
 from dosimeter.engine.pool import cores
@@ -19,6 +20,7 @@ from dosimeter.models.outputs import Kind, checked, infer_kind, losses_of
 from dosimeter.training import Recipe, arguments, train_foreign, train_many
 
 FEWEST_JUDGED = 30  # records that an accuracy is worth telling for
+MODELS = {"shadow": "shadow models", "reference": "reference models", "run": "runs"}  # by stage
 
 Signal = Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.ArrayLike]
 
@@ -27,7 +29,8 @@ Signal = Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.ArrayLike]
 class Row:
     """One training: the signals of all records, or why there are none; correct answers where outputs are classes.
 
-    `canaries` is what an adversary with the noisy gradients sees of the recipe's Dirac canaries.
+    `canaries` is what an adversary with the noisy gradients sees of the recipe's Dirac canaries; `agreement` how well
+    the outputs of a foreign training suit the labels of its members.
     """
 
     index: int
@@ -37,6 +40,7 @@ class Row:
     cached: bool
     correct: BoolArray | None
     canaries: FloatArray | None = None
+    agreement: float | None = None
 
 
 @dataclass(frozen=True)
@@ -104,12 +108,12 @@ class Pipeline:
             found = train_foreign(
                 self.train, memberships, seeds, asked, version=self._version(), processes=count, **common
             )
-        return self._rows(found)
+        return self._rows(found, memberships)
 
-    def _rows(self, found: Any) -> Generator[Row, None, None]:
+    def _rows(self, found: Any, memberships: BoolArray) -> Generator[Row, None, None]:
         try:
             for one in found:
-                yield self._row(one)
+                yield self._row(one, memberships[one.index])
         finally:
             found.close()  # ends the trainings under way when nobody wants the rest
 
@@ -117,7 +121,7 @@ class Pipeline:
         labels = hashlib.sha256(np.ascontiguousarray(self.y).tobytes()).hexdigest()[:16]
         return f"{self.name or ''} {labels}"
 
-    def _row(self, one: Any) -> Row:
+    def _row(self, one: Any, members: BoolArray) -> Row:
         if one.failed is not None:
             return Row(one.index, one.seed, None, one.failed, False, None)
         try:
@@ -126,7 +130,10 @@ class Pipeline:
             return Row(one.index, one.seed, None, f"the training from seed {one.seed} {error}", one.cached, None)
         transcript = getattr(one, "transcript", None)
         seen = None if transcript is None else transcript.canaries
-        return Row(one.index, one.seed, signals, None, one.cached, correct, seen)
+        fits = None
+        if self.recipe is None and correct is not None:
+            fits = agreement(np.asarray(one.outputs)[: self.records][members], self.y[members].astype(np.int64))
+        return Row(one.index, one.seed, signals, None, one.cached, correct, seen, fits)
 
     def _signals(self, outputs: npt.NDArray[Any]) -> tuple[FloatArray, BoolArray | None]:
         y = self.y if self.held is None else np.concatenate([self.y, self.held[1]])
@@ -184,7 +191,8 @@ def _as(values: npt.NDArray[Any], kind: Kind) -> npt.NDArray[Any]:
 class Trainings:
     """What a list of trainings gave: signals (models, records) of those that worked, and what happened to the rest.
 
-    `kept` are the rows of memberships that worked, `seen` how many came, `accuracy` the means over models.
+    `kept` are the rows of memberships that worked, `seen` how many came, `accuracy` the means over models, `fits` how
+    well the outputs of each foreign training suit the labels of its members.
     """
 
     kept: IntArray
@@ -193,6 +201,25 @@ class Trainings:
     seen: int
     cached: int
     accuracy: dict[str, float | None]
+    stage: str = "run"
+    fits: tuple[float, ...] = ()
+
+    def notes(self) -> list[str]:
+        """What makes it doubtful that the outputs are answers of models trained on these records."""
+        found = []
+        if self.fits and (middle := float(np.median(self.fits))) < BY_CHANCE:
+            found.append(
+                f"the outputs of the {MODELS[self.stage]} suit the labels of the very records they were trained on "
+                f"hardly better than shuffled outputs would ({middle:.2g} standard deviations in the median): either "
+                "these models learnt nothing, or row i of the outputs is not the answer for record i, and then a low "
+                "bound says nothing about the training"
+            )
+        if self.fits and self.stage != "run" and len(self.signals) > 1 and not np.ptp(self.signals, axis=0).any():
+            found.append(
+                f"all {len(self.signals)} {MODELS[self.stage]} gave the same outputs, though each was to be trained on "
+                "records of its own: the training does not heed its indices"
+            )
+        return found
 
     def counted(self) -> dict[str, int]:
         """How many trainings were computed now, found in the store, and failed."""
@@ -218,7 +245,7 @@ def collect(
     stop: Callable[[Row], bool] | None = None,
 ) -> Trainings:
     """Gather trainings, of which only `columns` are kept; `stop` may end them early, after the row it is shown."""
-    kept, signals, failed, shares = [], [], [], []
+    kept, signals, failed, shares, fits = [], [], [], [], []
     cached = seen = 0
     for row in rows:
         seen += 1
@@ -229,12 +256,13 @@ def collect(
             kept.append(row.index)
             signals.append(row.signals if columns is None else row.signals[columns])
             shares.append(_accuracy(row.correct, memberships[row.index]))
+            fits += [] if row.agreement is None else [row.agreement]
         if stop is not None and stop(row):
             rows.close()
             break
     width = memberships.shape[1] if columns is None else columns.size
     table = np.array(signals) if signals else np.empty((0, width))
-    return Trainings(np.array(kept, np.int64), table, failed, seen, cached, _mean(shares))
+    return Trainings(np.array(kept, np.int64), table, failed, seen, cached, _mean(shares), stage, tuple(fits))
 
 
 def _accuracy(correct: BoolArray | None, members: BoolArray) -> tuple[float, float] | None:

@@ -129,6 +129,7 @@ def audit_training(
     region, risk = intervals.both_sides(estimates[0], upper)
     parts = [first] if played.runs is None else [first, played.runs]
     failed = [failure for part in parts for failure in part.failed]
+    notes += [note for part in parts for note in part.notes()]
     if failed:
         total = sum(part.seen for part in parts)
         notes.append(f"{len(failed)} of {total} trainings failed; their seeds and reasons stand under failed")

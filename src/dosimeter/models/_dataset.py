@@ -45,28 +45,43 @@ def dataset(data: Any, *, label: str | None = None) -> tuple[Any, Any]:
     return X, None if y is None else labels(y, _batches.count(X))
 
 
-def _from_file(path: str | os.PathLike[str], label: str | None) -> tuple[Any, Any]:
-    columns = read_columns(path)
+def file_labels(path: str | os.PathLike[str], *, label: str | None = None) -> Array:
+    """The labels of a file that `dataset` could take, in its order; what the records are does not matter."""
+    columns, _, target = _columns(path, label, missing=True)
+    return labels(columns[target], len(columns[target]))
+
+
+def _columns(
+    path: str | os.PathLike[str], label: str | None, *, missing: bool = False
+) -> tuple[dict[str, Array], list[str], str]:
+    """The arrays of a file, the names of those with features, and the name of the one with labels."""
+    columns = read_columns(path, missing=missing)
     if str(path).lower().endswith(".npz"):
         if label is not None:
             raise InputError(f"label names a column of a table, and {path} is an .npz file; leave it out.")
         features, target = pick(columns, path, ("X", "y"), ("x", "y"), ("features", "labels"))
-        return columns[features], columns[target]
+        return columns, [features], target
     names = [name for name in ((label,) if label is not None else LABEL_COLUMNS) if name in columns]
     if len(names) != 1:
         found = "several of them" if names else f"only {show(list(columns), 90)}"
         raise InputError(
             f"{path} must have one label column ({label or ', '.join(LABEL_COLUMNS)}) and has {found}; name it."
         )
-    features_of = {name: values for name, values in columns.items() if name != names[0]}
-    if not features_of:
+    if len(columns) == 1:
         raise InputError(f"{path} has a label column and no other; add the feature columns.")
     if columns[names[0]].size == 0:
         raise InputError(f"{path} has a header and no record; write it again.")
-    words = [name for name, values in features_of.items() if values.dtype.kind not in "biuf"]
+    return columns, [name for name in columns if name != names[0]], names[0]
+
+
+def _from_file(path: str | os.PathLike[str], label: str | None) -> tuple[Any, Any]:
+    columns, features, target = _columns(path, label)
+    if str(path).lower().endswith(".npz"):
+        return columns[features[0]], columns[target]
+    words = [name for name in features if columns[name].dtype.kind not in "biuf"]
     if words:
         raise InputError(f"{path} has columns that are not numbers: {show(words, 120)}; encode or remove them.")
-    return np.stack([values.astype(np.float64) for values in features_of.values()], axis=1), columns[names[0]]
+    return np.stack([columns[name].astype(np.float64) for name in features], axis=1), columns[target]
 
 
 def _is_indexed(data: Any) -> bool:
