@@ -59,6 +59,8 @@ def read_records(members: Any, nonmembers: Any, labels: Any = None, kind: str = 
         own, other = labels
         if (own is None) != (other is None):
             raise InputError("labels holds None for one side only; give labels for both sides or for neither.")
+    if _mixed_lengths(first) or _mixed_lengths(second):  # token numbers: to the checks each is a word
+        first, second = _as_words("members", first), _as_words("nonmembers", second)
     texts = _texts("members", first, kind), _texts("nonmembers", second, kind)
     if texts[0] is not None and texts[1] is not None:
         found, pair, missing = "text", (texts[0], texts[1]), 0
@@ -79,6 +81,21 @@ def _features_and_labels(name: str, value: Any) -> tuple[Any, Any]:
     if len(value) != 2:
         raise InputError(f"{name} as a tuple must be (X, y), got {len(value)} parts; pass an array, a list or (X, y).")
     return value
+
+
+def _mixed_lengths(value: Any) -> bool:
+    """Is this a list of flat rows of whole numbers, not all of one length?"""
+    rows = value if isinstance(value, list) else []
+    flat = all(isinstance(row, np.ndarray) and row.ndim == 1 and row.dtype.kind in "iu" for row in rows)
+    return flat and len({row.size for row in rows}) > 1
+
+
+def _as_words(name: str, value: Any) -> list[str]:
+    """Token numbers of each record as a text."""
+    rows = [np.asarray(row) for row in value]
+    if not all(row.ndim == 1 and row.dtype.kind in "iu" for row in rows):
+        raise InputError(f"{name} holds no token numbers, but the other side does; pass the same kind of records.")
+    return [" ".join(map(str, row.tolist())) for row in rows]
 
 
 def _texts(name: str, value: Any, kind: str) -> list[str] | None:

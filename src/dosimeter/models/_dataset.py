@@ -12,6 +12,7 @@ import numpy as np
 
 from dosimeter._validate import InputError, show
 from dosimeter.models import _batches
+from dosimeter.models._padding import unmasked
 from dosimeter.models.outputs import Array, fetched, labels
 from dosimeter.reading import pick, read_columns
 
@@ -24,7 +25,8 @@ def dataset(data: Any, *, label: str | None = None) -> tuple[Any, Any]:
 
     `data` is a pair (X, y); the path of an .npz (arrays X and y, x and y, or features and labels), .csv or .parquet
     file (numeric columns and a label column: `label`, or the one called label, y, target or class); or a torch dataset
-    of pairs. For language models, which need no labels, a list of texts or a pair (X, None): y is then None.
+    of pairs. For language models, which need no labels, a list of texts, a list of rows of token numbers, a tokenizer's
+    output, or a pair (X, None): y is then None.
     """
     if isinstance(data, (str, os.PathLike)):
         X, y = _from_file(data, label)
@@ -32,6 +34,8 @@ def dataset(data: Any, *, label: str | None = None) -> tuple[Any, Any]:
         raise InputError(f"label names a column of a .csv or .parquet file, got {show(label)}; leave it out.")
     elif _is_texts(data):
         X, y = list(data), None
+    elif _is_tokens(data):
+        X, y = data, None
     elif isinstance(data, (tuple, list)) and len(data) == 2:
         X, y = data
     elif not isinstance(data, (tuple, list, np.ndarray, Mapping)) and _is_indexed(data):
@@ -135,9 +139,20 @@ def _is_texts(X: Any) -> bool:
     return isinstance(X, list) and bool(X) and all(isinstance(text, str) for text in X)
 
 
+def _is_tokens(data: Any) -> bool:
+    """A tokenizer's output, or a list of flat rows of whole numbers, which no pair (X, y) is."""
+    if isinstance(data, Mapping):
+        return "input_ids" in data
+    try:
+        rows = [np.asarray(fetched(row)) for row in data] if isinstance(data, list) else []
+    except (ValueError, TypeError, OverflowError):
+        return False
+    return bool(rows) and all(row.ndim == 1 and row.size and row.dtype.kind in "iu" for row in rows)
+
+
 def _records(X: Any) -> Any:
     """X as it is, refused when a number in it is not finite."""
-    X = fetched(X)
+    X = unmasked(X) if isinstance(X, Mapping) else fetched(X)
     if _is_texts(X):
         return [str(text) for text in X]
     if hasattr(X, "iloc"):
