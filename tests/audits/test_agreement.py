@@ -47,6 +47,9 @@ def test_right_answers_pass():
     two = rng.integers(0, 2, 40)
     assert agreement(two * 0.2 + 0.1, two) > BY_CHANCE
     assert agreement(0.5 - two * 0.2, two) < -BY_CHANCE
+    assert agreement(two[:, None] * 0.2, two) == agreement(two * 0.2, two)
+    many = rng.integers(0, 2, 40_000)
+    assert BY_CHANCE < agreement(many + rng.normal(size=many.size), many) < 60  # not all are looked at
 
 
 def test_the_most_frequent_class_with_a_doubt():
