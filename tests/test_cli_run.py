@@ -343,7 +343,8 @@ P = {
     "not normalised": lambda: P / 2,
     "nan": lambda: P * np.nan,
     "learnt nothing": lambda: np.full_like(P, 0.5),
-    "one column": lambda: P[:, 1],
+    "one column": lambda: P[:, 1:],
+    "one label": lambda: np.ones((len(X), 1)),
     "logits": lambda: np.log(P) + 3,
 }.get(mode, lambda: P)()
 np.savez(outputs, outputs=P)
@@ -449,6 +450,7 @@ class TestOwnScript:
         [
             ("members only", "as many as there are {indices}: it must answer for all"),
             ("few columns", "outputs of shape (120, 4) for 2 labels ('Zoë, anna')"),
+            ("one label", "outputs of shape (120, 1) for 2 labels"),
             ("nan", "its outputs are infinite or NaN"),
             ("not normalised", "do not sum to 1"),
         ],

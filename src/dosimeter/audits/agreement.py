@@ -20,9 +20,9 @@ BY_CHANCE = 3.0  # standard deviations: shuffled answers come this far once in 7
 def agreement(outputs: npt.NDArray[Any], labels: IntArray) -> float | None:
     """By how many standard deviations outputs suit their labels better than shuffled ones; None if too few to tell.
 
-    Outputs are (n,) or (n, 1) for class 1 of two, or (n, classes). Each class ranks the records by its own column, and a record
-    counts with its rank in the column of its label; mean and variance of the sum over all orders of the labels are
-    those of Hoeffding (1951). Only the order within a column counts, so a model that always answers with the most
+    Outputs are (n,) or (n, 1) for class 1 of two, or (n, classes). Each class ranks the records by its own column, and
+    a record counts with its rank in the column of its label; mean and variance of the sum over all orders of the labels
+    are those of Hoeffding (1951). Only the order within a column counts, so a model that always answers with the most
     frequent class, but with less certainty where it is wrong, agrees too.
     """
     step = max(1, -(-len(outputs) // MOST_MEMBERS))

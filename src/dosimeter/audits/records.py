@@ -86,8 +86,16 @@ def _features_and_labels(name: str, value: Any) -> tuple[Any, Any]:
 def _mixed_lengths(value: Any) -> bool:
     """Is this a list of flat rows of whole numbers, not all of one length?"""
     rows = value if isinstance(value, list) else []
-    flat = all(isinstance(row, np.ndarray) and row.ndim == 1 and row.dtype.kind in "iu" for row in rows)
-    return flat and len({row.size for row in rows}) > 1
+    if not all(isinstance(row, (list, tuple)) or getattr(row, "ndim", 0) == 1 for row in rows):
+        return False
+    if len({len(row) for row in rows}) < 2:
+        return False
+    kinds = (row.dtype.kind if isinstance(row, np.ndarray) else _kind_of(row) for row in rows)
+    return all(kind in "iu" for kind in kinds)
+
+
+def _kind_of(row: Any) -> str:
+    return "i" if all(isinstance(token, (int, np.integer)) for token in row) else "O"
 
 
 def _as_words(name: str, value: Any) -> list[str]:

@@ -376,7 +376,8 @@ class CommandTraining:
             )
         if self.labels is None or outputs.ndim == 1:
             return
-        if outputs.ndim == 2 and outputs.shape[1] in (1, len(self.labels)):
+        single = outputs.ndim == 2 and outputs.shape[1] == 1 and not (outputs == 1).all()  # all 1: a label is missing
+        if single or (outputs.ndim == 2 and outputs.shape[1] == len(self.labels)):
             return
         raise UnusableError(
             f"the command wrote outputs of shape {outputs.shape} for {len(self.labels)} labels "
