@@ -476,6 +476,14 @@ class TestOwnScript:
         assert code == 0
         assert "note: the outputs of the runs suit the labels" in err
 
+    def test_a_script_that_always_fails_is_not_started_for_every_model(self, run, tmp_path):
+        own_file(tmp_path)
+        config = own_script(tmp_path)
+        (tmp_path / "train.py").write_text("raise SystemExit('no luck today')\n")
+        code, _, err = run(config, "--json", "--set", "budget.shadows=400")
+        assert code == 2
+        assert "only 0 of 8 shadow models" in err and "no luck today" in err
+
     @pytest.mark.parametrize("mode", ["one column", "logits"])
     def test_other_forms_of_answers(self, run, tmp_path, mode):
         own_file(tmp_path)

@@ -20,6 +20,7 @@ from dosimeter.models.outputs import Kind, checked, infer_kind, losses_of
 from dosimeter.training import Recipe, arguments, train_foreign, train_many
 
 FEWEST_JUDGED = 30  # records that an accuracy is worth telling for
+HOPELESS = 8  # trainings of which none worked: the others are not waited for
 MODELS = {"shadow": "shadow models", "reference": "reference models", "run": "runs"}  # by stage
 
 Signal = Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.ArrayLike]
@@ -244,7 +245,10 @@ def collect(
     columns: IntArray | None = None,
     stop: Callable[[Row], bool] | None = None,
 ) -> Trainings:
-    """Gather trainings, of which only `columns` are kept; `stop` may end them early, after the row it is shown."""
+    """Gather trainings, of which only `columns` are kept; `stop` may end them early, after the row it is shown.
+
+    They end early too when the first few have all failed.
+    """
     kept, signals, failed, shares, fits = [], [], [], [], []
     cached = seen = 0
     for row in rows:
@@ -257,7 +261,8 @@ def collect(
             signals.append(row.signals if columns is None else row.signals[columns])
             shares.append(_accuracy(row.correct, memberships[row.index]))
             fits += [] if row.agreement is None else [row.agreement]
-        if stop is not None and stop(row):
+        hopeless = not kept and len(failed) == HOPELESS
+        if hopeless or (stop is not None and stop(row)):
             rows.close()
             break
     width = memberships.shape[1] if columns is None else columns.size
