@@ -501,17 +501,21 @@ DATA, NAMES = np.arange(5), {"b", "a", "c", ("d", 1), frozenset({"e", "f"})}
 KINDS = {int, str, np.float64}
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=0)
-ARGS = parser.parse_args() if USE else None
+parser.add_argument("--report")
+ARGS = parser.parse_args().epochs if USE == "global" else None
 class Base:
     tags = {"x", "y"}
     def fit(self): return 1 in {3, 4, "x"}
+def helper(): return sys.argv[2]
 def train(indices, seed): return Base().fit(), DATA[indices], NAMES, KINDS, ARGS, object()
-print(identity(train).text)
+def reads(indices, seed): return helper()
+def parses(indices, seed): return parser.parse_args()
+print(identity({"reads": reads, "parses": parses}.get(USE, train)).text)
 """
 
 
-def run(tmp_path, *arguments, use=True):
-    (tmp_path / "mine.py").write_text(SCRIPT.replace("USE", str(use)))
+def run(tmp_path, *arguments, use="global"):
+    (tmp_path / "mine.py").write_text(SCRIPT.replace("USE", repr(use)))
     return subprocess.check_output([sys.executable, str(tmp_path / "mine.py"), *arguments], text=True)
 
 
@@ -520,5 +524,6 @@ def test_the_same_in_another_process(tmp_path):
 
 
 def test_the_command_line_of_a_script_counts(tmp_path):
-    found = [run(tmp_path, "--epochs", n, use=use) for n in ("0", "50") for use in (True, False)]
-    assert len(set(found)) == 4
+    for use in ("global", "reads", "parses"):
+        assert run(tmp_path, "--epochs", "0", use=use) != run(tmp_path, "--epochs", "50", use=use)
+    assert run(tmp_path, "--report", "a") == run(tmp_path, "--report", "b"), "what changes no value changes no key"

@@ -37,7 +37,6 @@ from dosimeter.training.names import names_in, texts_in
 from dosimeter.training.sources import file_hash, installed, installed_code, stamp
 
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented)})
-_MAIN = ("__main__", "__mp_main__")
 _NO_STATE = (logging.Logger, type(threading.Lock()), type(threading.RLock()))  # nothing in them changes a number
 _OF_THE_CLASS = {"__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "_abc_impl", "__annotations__"}
 _NOT_READ = {("sys", "path"), ("sys", "modules"), ("sys", "meta_path"), ("sys", "path_importer_cache")}
@@ -145,12 +144,14 @@ class _Walk:
         self.write("object", str(self.numbers[id(value)]))
 
     def finish(self) -> None:
-        """Write what waits, then what the process gives: the command line and environment variables, where used."""
+        """Write what waits, then what the process gives, where code reads it: the command line, the environment.
+
+        A command line that code turned into values, e.g. by argparse, is among the values that are reached; as a whole
+        it would also tell apart runs that differ in the engine or the name of a report.
+        """
         self._drain()
         self.maybe = None
-        if self.modules.intersection(_MAIN) and getattr(sys.modules["__main__"], "__file__", None) is not None:
-            self.mentioned.add("argv")
-        if not self.mentioned.isdisjoint(("argv", "parse_args", "parse_known_args")):
+        if not self.mentioned.isdisjoint(("argv", "orig_argv", "parse_args", "parse_known_args", "docopt")):
             self.write("command line", repr(sys.argv[1:]))
         if not self.mentioned.isdisjoint(("environ", "environb", "getenv", "getenvb")):
             self.write("environment", repr(_variables(self.texts | self.mentioned)))
