@@ -198,6 +198,12 @@ def generator(value):
     return np.random.default_rng(value)
 
 
+def generic(value):
+    function = functools.singledispatch(lambda given: 0)
+    function.register(int, lambda given: value)
+    return function
+
+
 HOLDERS = {
     "namespace": lambda v: argparse.Namespace(epochs=v),
     "simple namespace": lambda v: types.SimpleNamespace(epochs=v),
@@ -246,6 +252,8 @@ HOLDERS = {
     "static method": lambda v: type("S", (), {"f": staticmethod(lambda: v)}),
     "property": lambda v: type("S", (), {"f": property(lambda self: v)}),
     "metaclass": lambda v: type("M", (type,), {"v": v})("S", (), {}),
+    "long number": lambda v: 10**6000 + v,
+    "generic function": generic,
     "float32": np.float32,
     "array of objects": lambda v: np.array([Plain(v), None]),
     "transposed": lambda v: np.array([[v, 3], [4, 5]]).T,
@@ -376,6 +384,40 @@ def test_built_ins_and_library_classes_that_were_replaced(monkeypatch):
         patch.setattr(argparse, "ONE_OR_MORE", "*")
         assert identity(train) != before
     assert identity(train) == before
+
+
+def test_replaced_where_a_function_imports_it(monkeypatch):
+    def train(indices, seed):
+        import numpy
+        from sklearn.tree import DecisionTreeClassifier
+
+        return DecisionTreeClassifier().fit, numpy.mean
+
+    from sklearn.tree import DecisionTreeClassifier
+
+    before = identity(train)
+    with monkeypatch.context() as patch:
+        patch.setattr(DecisionTreeClassifier, "fit", lambda self, x, y: self)
+        assert identity(train).replaced == ("DecisionTreeClassifier.fit",)
+        assert identity(train) != before
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "mean", lambda x: 0)
+        assert identity(train).replaced == ("numpy.mean",)
+    assert identity(train) == before
+
+
+def test_objects_that_answer_by_raising():
+    class Hostile:
+        def __getattribute__(self, name):
+            raise RuntimeError(name)
+
+    with pytest.raises(InputError, match=r"value is a .*Hostile.*pass key="):
+        identity(closure(Hostile()))
+    deep = ()
+    for _ in range(100_000):
+        deep = (deep,)
+    with pytest.raises(InputError, match="pass key="):
+        identity(closure([deep]))
 
 
 def test_generators_that_every_task_seeds_do_not_count():

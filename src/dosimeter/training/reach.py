@@ -122,7 +122,7 @@ class _Walk:
     def feed(self, value: Any, place: Place, *, maybe: str | None = None) -> None:
         """Write a value, or its number, and leave what it holds to the queue."""
         if type(value) in _PLAIN:
-            self.write(type(value).__name__, value if type(value) is bytes else repr(value))
+            self.write(type(value).__name__, value if type(value) is bytes else _spelled(value))
             if type(value) is str and len(value) <= 100 and len(self.texts) < _MOST_TEXTS:
                 self.texts.add(value)
             return
@@ -161,7 +161,12 @@ class _Walk:
             item = self.certain.popleft() if self.certain else self.possible.pop(next(iter(self.possible)))
             self.maybe, self.settled = item.maybe, self.settled and item.maybe is not None
             self.write("is", str(self.numbers[id(item.value)]))
-            _content(item.value, self, item.place)
+            try:
+                _content.dispatch(type(item.value))(item.value, self, item.place)
+            except UnreachableStateError:
+                raise
+            except Exception:  # objects of all kinds answer here, and some answer by raising
+                self.refuse(item.value, item.place)
         self.maybe = None
 
     def _promoted(self) -> bool:
@@ -208,6 +213,11 @@ class _Walk:
         for name in sorted(values, key=str):
             self.write("attribute", str(name))
             self.feed(values[name], place / f".{name}")
+
+
+def _spelled(value: Any) -> str:
+    """A plain value; Python does not spell very long numbers out."""
+    return hex(value) if type(value) is int else repr(value)
 
 
 def _variables(texts: set[str]) -> list[tuple[str, str]]:
@@ -519,10 +529,28 @@ def _imported(
         found = _own_module(".".join(parts[:count]), walk)
         if found is not None:
             walk.feed(found, place / f" → {found.__name__}")
-    for one in wanted if found is not None else ():
+    if found is None:
+        _replaced_in(sys.modules.get(name), wanted, walk, place)
+        return
+    for one in wanted:
         loaded = f"{name}.{one}" in sys.modules
         if (loaded or one not in vars(found)) and (part := _own_module(f"{name}.{one}", walk)) is not None:
             walk.feed(part, place / f" → {part.__name__}")
+
+
+def _replaced_in(module: types.ModuleType | None, names: Iterable[str], walk: _Walk, place: Place) -> None:
+    """Functions and classes of the caller that stand in an installed module, or on its classes, in place of others."""
+    for name in sorted(set(names) | (walk.mentioned & vars(module).keys()) if module is not None else ()):
+        held = vars(module).get(name)
+        if isinstance(held, types.FunctionType) and not installed_code(held.__code__, held.__globals__):
+            walk.replaced.add(f"{getattr(module, '__name__', '')}.{name}")
+            walk.feed(held, place / f" → {name}")
+        elif isinstance(held, type):
+            for base in held.__mro__:
+                if not installed(sys.modules.get(_home(base))):
+                    walk.feed(base, place / f" → {name}")
+                else:
+                    _replaced_members(base, walk, place / f" → {name}")
 
 
 def _own_module(name: str, walk: _Walk) -> types.ModuleType | None:
@@ -677,15 +705,20 @@ def _home(kind: type) -> str:
 
 
 def _library_class(kind: type, walk: _Walk, place: Place) -> None:
-    """Members of an installed class that somebody has replaced: functions of the caller, and plain values."""
+    """Members of an installed class that somebody may have replaced: functions of the caller, and plain values."""
+    _replaced_members(kind, walk, place)
+    for name, member in sorted(vars(kind).items()):
+        if type(member) in _PLAIN and not _dunder(name):
+            walk.write("member", name)
+            walk.feed(member, place / f".{name}")
+
+
+def _replaced_members(kind: type, walk: _Walk, place: Place) -> None:
     for name, member in sorted(vars(kind).items()):
         inner = member.__func__ if isinstance(member, staticmethod | classmethod) else member
         inner = inner.fget if isinstance(inner, property) else inner
         if isinstance(inner, types.FunctionType) and not installed_code(inner.__code__, inner.__globals__):
             walk.replaced.add(f"{kind.__qualname__}.{name}")
-            walk.write("member", name)
-            walk.feed(member, place / f".{name}")
-        elif type(inner) in _PLAIN and not _dunder(name):
             walk.write("member", name)
             walk.feed(member, place / f".{name}")
 
