@@ -505,6 +505,26 @@ def test_a_module_is_refused_only_for_what_is_used_of_it(modules):
     identity(handed_on)
 
 
+ARGS = argparse.Namespace(epochs=1, report="a.html", model=types.SimpleNamespace(width=3, name="x"))
+
+
+def test_of_a_namespace_only_what_is_taken_counts(monkeypatch):
+    def takes(indices, seed):
+        return ARGS.epochs + ARGS.model.width
+
+    def hands_on(indices, seed):
+        return vars(ARGS)
+
+    before = identity(takes), identity(hands_on)
+    monkeypatch.setattr(ARGS, "report", "b.html")
+    assert identity(takes) == before[0]
+    assert identity(hands_on) != before[1]
+    monkeypatch.setattr(ARGS.model, "name", "y")
+    assert identity(takes) == before[0]
+    monkeypatch.setattr(ARGS.model, "width", 4)
+    assert identity(takes) != before[0]
+
+
 def test_globals_by_text(monkeypatch):
     def train(indices, seed):
         return globals()["SCALE"]

@@ -485,28 +485,35 @@ def _own_code(function: types.FunctionType, walk: _Walk, place: Place) -> None:
 
 
 def _along(value: Any, path: tuple[str, ...], walk: _Walk, place: Place) -> None:
-    """Follow `module.module.name` as far as it leads through modules, and write what stands there."""
+    """Follow `module.module.name` as far as it leads through modules and namespaces, and write what stands there."""
     place, rest = place / f" → {path[0]}", path[1:]
-    while isinstance(value, types.ModuleType) and rest:
+    while rest and (isinstance(value, types.ModuleType) or _is_namespace(value)):
         name = rest[0]
         found = vars(value).get(name, _MISSING)
         if found is _MISSING and isinstance(inspect.getattr_static(type(value), name, None), property):
             found = getattr(value, name)
         if found is _MISSING:
             break
-        library = installed(value)
         walk.write("attribute", name)
-        if library:
-            walk.version_of(value.__name__)
-            if (value.__name__, name) in _NOT_READ:
+        module = value if isinstance(value, types.ModuleType) else None
+        library = module is not None and installed(module)
+        if module is not None and library:
+            walk.version_of(module.__name__)
+            if (module.__name__, name) in _NOT_READ:
                 return
-        else:
-            walk.modules.add(value.__name__)
+        elif module is not None:
+            walk.modules.add(module.__name__)
         place, rest, value = place / f".{name}", rest[1:], found
         if library and not isinstance(found, _CODE):
             walk.feed(value, place, maybe="")  # the state of a library counts where it can be read
             return
     walk.feed(value, place)
+
+
+def _is_namespace(value: Any) -> bool:
+    """Whether this is an object with attributes and nothing else: code that takes one of them reaches no other."""
+    kind = type(value)
+    return kind is types.SimpleNamespace or (kind.__name__ == "Namespace" and _home(kind) == "argparse")
 
 
 _MISSING: Any = object()
