@@ -128,7 +128,7 @@ class Store:
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"{self.folder} is a file; pass the folder of a store, or a new one.")
         self._secret = _secret()
-        self._marked = self._check_marker()
+        self._check_marker()
 
     def __repr__(self) -> str:
         return f"Store({str(self.folder)!r})"
@@ -146,7 +146,7 @@ class Store:
     @property
     def exists(self) -> bool:
         """Whether the folder is a store already: marked, or one of version 0.1.0, which had no marker."""
-        return self._marked or self._is_old()
+        return _is_marked(self.folder) or self._is_old()
 
     def put(self, key: str, arrays: Mapping[str, npt.NDArray[Any]], info: Mapping[str, Any] | None = None) -> None:
         """Keep arrays and info under a key; whole or, on any error, not at all."""
@@ -304,13 +304,13 @@ class Store:
 
     # --- the folder ---------------------------------------------------------------------------------------
 
-    def _check_marker(self) -> bool:
-        """Whether the folder is marked as a store; refuses what is neither a store nor empty, and other keys."""
+    def _check_marker(self) -> None:
+        """Refuse a folder that is neither a store nor empty, and one that has another key."""
         try:
             seal = _read_marker(self.folder)
         except FileNotFoundError:
             if self._unused():
-                return False
+                return
             if not self._is_old() and not _is_marked(self.folder):  # another process may have marked it just now
                 raise InputError(
                     f"{self.folder} is not a store: it has files, but no {MARKER}; pass a new or an empty folder."
@@ -326,7 +326,6 @@ class Store:
             )
         if seal is not None and not hmac.compare_digest(seal, str(_mark(self._secret))):
             raise InputError(f"{self.folder} is sealed with another key than {KEY_VARIABLE} has; set the right one.")
-        return _is_marked(self.folder)
 
     def _unused(self) -> bool:
         """Whether there is nothing yet but what begins a store."""
@@ -352,11 +351,9 @@ class Store:
 
     def _made(self, name: str) -> Path:
         """A folder of the store, made if it is missing, and with it the marker."""
-        if not self._marked:
+        if not _is_marked(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            if not _is_marked(self.folder):
-                _write_marker(self.folder, self._secret)
-            self._marked = True
+            _write_marker(self.folder, self._secret)
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         if not _is_folder(folder):

@@ -18,6 +18,7 @@ import importlib
 import importlib.util
 import inspect
 import io
+import itertools
 import logging
 import os
 import random
@@ -204,6 +205,12 @@ class _Walk:
         self.versions.add(found)
         self.write("version", found)
 
+    def plain(self, kind: str, value: Any, parts: Iterable[Any]) -> None:
+        """Write a container of plain values at once."""
+        self.write(f"{kind} of plain", repr(value))
+        if len(value) <= 1000:
+            self.texts.update(part for part in parts if type(part) is str)
+
     def all_of(self, values: Iterable[Any], place: Place) -> None:
         for index, value in enumerate(values):
             self.feed(value, place / f"[{index}]")
@@ -321,9 +328,7 @@ def _(value: list, walk: _Walk, place: Place) -> None:  # type: ignore[type-arg]
         walk.feed(type(value), place / ".__class__")
         _state(value, walk, place)
     elif all(type(item) in _PLAIN for item in value):
-        walk.write("list of plain", repr(value))
-        if len(value) <= 1000:
-            walk.texts.update(item for item in value if type(item) is str)
+        walk.plain("list", value, value)
     else:
         walk.write("list", str(len(value)))
         walk.all_of(value, place)
@@ -334,6 +339,9 @@ def _(value: dict, walk: _Walk, place: Place) -> None:  # type: ignore[type-arg]
     if type(value) is not dict:
         walk.feed(type(value), place / ".__class__")
         _state(value, walk, place)
+        return
+    if all(type(key) in _PLAIN and type(item) in _PLAIN for key, item in value.items()):
+        walk.plain("dict", value, itertools.chain(value, value.values()))
         return
     walk.write("dict", str(len(value)))
     for key, item in value.items():
