@@ -133,8 +133,8 @@ def audit_gradients(
         name=name,
     )
     completed = _completed(audit, plan, pair, found, asked, confidence, coins)
-    counts = {"computed": repetitions - found.cached, "cached": found.cached, "failed": 0}
-    origin = provenance(known, {"repetition": found.entries}, counts)
+    computed = repetitions - found.cached
+    origin = provenance(known, {"repetition": found.entries}, computed=computed, cached=found.cached)
     completed = replace(completed, metadata={**completed.metadata, "provenance": origin})
     return with_warnings(completed, plan.warnings)
 

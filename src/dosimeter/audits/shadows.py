@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -327,14 +327,15 @@ def collect(
 
 
 def provenance(
-    known: Identity | None, entries: Mapping[str, Mapping[str, int]], counts: Mapping[str, int]
+    known: Identity | None, entries: Mapping[str, Mapping[str, int]], *, computed: int, cached: int
 ) -> dict[str, Any]:
     """Where trainings come from: what they are keyed by, how many were computed, and each entry that was found."""
     return {
         "key": None if known is None else known.text,
         "given": known is not None and known.given,
         "versions": [] if known is None else list(known.versions),
-        **counts,
+        "computed": computed,
+        "cached": cached,
         "entries": [
             {"stage": stage, "key": key, "models": models}
             for stage, found in entries.items()
@@ -343,10 +344,16 @@ def provenance(
     }
 
 
-def trainings_of(parts: Iterable[Trainings]) -> dict[str, int]:
-    """How many trainings of all these were computed now, found in the store, and failed."""
-    each = [part.counted() for part in parts]
-    return {name: sum(one[name] for one in each) for name in ("computed", "cached", "failed")}
+def tallied(known: Identity | None, stages: Mapping[str, Trainings]) -> dict[str, Any]:
+    """The metadata that tell of all trainings of an audit, by stage."""
+    each = [part.counted() for part in stages.values()]
+    counts = {name: sum(one[name] for one in each) for name in ("computed", "cached", "failed")}
+    entries = {name: part.found for name, part in stages.items()}
+    return {
+        "trainings": counts,
+        "provenance": provenance(known, entries, computed=counts["computed"], cached=counts["cached"]),
+        "failed": [failure for part in stages.values() for failure in part.failed],
+    }
 
 
 def _accuracy(correct: BoolArray | None, members: BoolArray) -> tuple[float, float] | None:

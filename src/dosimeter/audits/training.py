@@ -45,8 +45,7 @@ from dosimeter.audits.shadows import (
     collect,
     model_name,
     pipeline,
-    provenance,
-    trainings_of,
+    tallied,
 )
 from dosimeter.estimate import Estimate
 from dosimeter.evidence import MOST_RECORDS, fair_coins, mask_hash
@@ -153,12 +152,10 @@ def audit_training(
         notes += intervals.threshold_notes(estimates)
     region, risk = both_sides(estimates, upper, base.unit)
     stages = {"shadow": first} if played.runs is None else {"shadow": first, "run": played.runs}
-    counts = trainings_of(stages.values())
-    failed = [failure for part in stages.values() for failure in part.failed]
     notes += [note for part in stages.values() for note in part.notes()]
-    if failed:
+    if failed := sum(len(part.failed) for part in stages.values()):
         total = sum(part.seen for part in stages.values())
-        notes.append(f"{len(failed)} of {total} trainings failed; their seeds and reasons stand under failed")
+        notes.append(f"{failed} of {total} trainings failed; their seeds and reasons stand under failed")
     return Audit(
         estimates=tuple(estimates),
         guard=BY_COINS,
@@ -191,9 +188,7 @@ def audit_training(
             "members": int(played.evidence.coins.sum()),
             "nonmembers": int((~played.evidence.coins).sum()),
             "utility": {"shadows": first.accuracy, "runs": None if played.runs is None else played.runs.accuracy},
-            "trainings": counts,
-            "provenance": provenance(base.known, {name: part.found for name, part in stages.items()}, counts),
-            "failed": failed,
+            **tallied(base.known, stages),
             "seed": setting.seed,
             "seeds": {key: setting.seeds[key] for key in ("masks", "coins")},
             "mask_hash": mask_hash(played.evidence.coins.ravel()),
