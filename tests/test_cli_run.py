@@ -219,18 +219,18 @@ class TestForeignTrainings:
         code, out, err = run(path, "--json")
         assert code == 0, err
         first = json.loads(out, parse_constant=pytest.fail)
-        assert first["metadata"]["trainings"] == {"computed": 32, "cached": 0, "failed": 0}
+        assert first["metadata"]["provenance"] == {"computed": 32, "cached": 0}
         assert first["metadata"]["name"] == "wine, logistic"
         assert Audit.from_json((folder / "audit.json").read_text(encoding="utf-8")).to_dict() == first
         assert (folder / "dosimeter-store").is_dir()
         again = json.loads(run(path, "--json")[1])
-        assert again["metadata"]["trainings"] == {"computed": 0, "cached": 32, "failed": 0}
+        assert again["metadata"]["provenance"] == {"computed": 0, "cached": 32}
         assert again["estimates"] == first["estimates"]
         fresh = json.loads(run(path, "--json", "--fresh")[1])
-        assert fresh["metadata"]["trainings"] == {"computed": 32, "cached": 0, "failed": 0}
+        assert fresh["metadata"]["provenance"] == {"computed": 32, "cached": 0}
         assert fresh["estimates"] == first["estimates"]
         other = json.loads(run(path, "--json", "--set", "model.options.C=0.001")[1])
-        assert other["metadata"]["trainings"]["cached"] == 0
+        assert other["metadata"]["provenance"]["cached"] == 0
         assert other["metadata"]["utility"] != first["metadata"]["utility"]
 
     def test_seed_and_engine_from_the_command_line(self, run, tmp_path):
@@ -281,12 +281,12 @@ class TestForeignTrainings:
         code, out, err = run(path, "--json", "--set", "attack.points=[3]", "--set", "estimate.confidence=0.8")
         assert code == 0, err
         found = json.loads(out)
-        assert found["metadata"]["trainings"]["computed"] == 16
+        assert found["metadata"]["provenance"]["computed"] == 16
         assert found["metadata"]["points"] == [3]
         assert found["metadata"]["utility"]["runs"]["nonmembers"] is not None
         script.write_text(script.read_text() + "# another script\n")
         changes = ("--set", "attack.points=[3]", "--set", "estimate.confidence=0.8")
-        assert json.loads(run(path, "--json", *changes)[1])["metadata"]["trainings"]["cached"] == 0
+        assert json.loads(run(path, "--json", *changes)[1])["metadata"]["provenance"]["cached"] == 0
         code, _, err = run(path, "--set", 'model.command=["python", "train.py"]')
         assert code == 2
         assert "lacks {indices}, {seed}, {out}" in err
@@ -371,8 +371,8 @@ class TestTorch:
         assert code == 0, err
         found = json.loads(out)
         assert found["metadata"]["model"].startswith("mlp(")
-        assert found["metadata"]["trainings"]["computed"] == 32
-        assert json.loads(run("audit.toml", "--json")[1])["metadata"]["trainings"]["cached"] == 32
+        assert found["metadata"]["provenance"]["computed"] == 32
+        assert json.loads(run("audit.toml", "--json")[1])["metadata"]["provenance"]["cached"] == 32
 
     @pytest.mark.parametrize("sampling", ["poisson", "shuffled"])
     def test_the_noise_keeps_the_epsilon_asked_for(self, sampling):

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+# For scripts that import this module, and the package that the tests run with.
+PYTHONPATH = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+
 
 def note(task):
     """One line in a side file for every computation."""

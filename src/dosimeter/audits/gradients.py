@@ -24,6 +24,7 @@ from dosimeter.audits.audit import Audit
 from dosimeter.audits.loss_adversary import Asked, answers, asked_records, loss_adversary, utility
 from dosimeter.audits.model import fingerprint
 from dosimeter.audits.neighbouring import Distance, Neighbouring, neighbouring
+from dosimeter.audits.shadows import counted, origin
 from dosimeter.audits.transcripts import NOT_PRIVATE, audit_transcripts, with_warnings
 from dosimeter.engine import Store
 from dosimeter.evidence import fair_coins
@@ -361,7 +362,8 @@ def _completed(
             "sensitivity": dp.sensitivity,
             "mechanism": repr(plan.mechanism) if plan.private else None,
             "training": found.how,
-            "cached": found.cached,
+            "trainings": counted(len(found.transcripts)),
+            "provenance": origin(len(found.transcripts) - found.cached, found.cached),
             "coins_seed": coins,
             "fingerprint": fingerprint(pair.x[: pair.size], pair.y[: pair.size]),
         },

@@ -24,7 +24,17 @@ from dosimeter.audits.challenges import FEWEST_SHADOWS, Attack, candidates, halv
 from dosimeter.audits.claims import check_budget
 from dosimeter.audits.intervals import BY_COINS, Evidence
 from dosimeter.audits.model import distributions, fingerprint
-from dosimeter.audits.shadows import Pipeline, Row, Signal, Trainings, Where, collect, model_name, pipeline
+from dosimeter.audits.shadows import (
+    Pipeline,
+    Row,
+    Signal,
+    Trainings,
+    Where,
+    collect,
+    model_name,
+    pipeline,
+    tallied,
+)
 from dosimeter.estimate import Estimate
 from dosimeter.estimators.one_run import one_run
 from dosimeter.evidence import OneRun, fair_coins, mask_hash
@@ -151,8 +161,7 @@ def audit_one_run(
             "points": rows.tolist(),
             "records": base.records,
             "utility": {"runs": parts[0].accuracy},
-            "trainings": {key: sum(p.counted()[key] for p in parts) for key in ("computed", "cached", "failed")},
-            "failed": [failure for part in parts for failure in part.failed],
+            **tallied(parts),
             "seed": seed,
             "seeds": {"coins": coin_seed, "masks": seeds["masks"] if shadows else None},
             "mask_hash": mask_hash(coins),

@@ -184,20 +184,17 @@ def _as(values: npt.NDArray[Any], kind: Kind) -> npt.NDArray[Any]:
 class Trainings:
     """What a list of trainings gave: signals (models, records) of those that worked, and what happened to the rest.
 
-    `kept` are the rows of memberships that worked, `seen` how many came, `accuracy` the means over models.
+    `kept` are the rows of memberships that worked, `asked` how many there were, `seen` how many came before the audit
+    had enough, `accuracy` the means over models.
     """
 
     kept: IntArray
     signals: FloatArray
     failed: list[dict[str, Any]]
+    asked: int
     seen: int
     cached: int
     accuracy: dict[str, float | None]
-
-    def counted(self) -> dict[str, int]:
-        """How many trainings were computed now, found in the store, and failed."""
-        lost = len(self.failed)
-        return {"computed": self.seen - self.cached, "cached": self.cached, "failed": lost}
 
     def require(self, least: int, what: str) -> None:
         """Refuse to go on with fewer trainings than an audit needs; the first failure says why."""
@@ -207,6 +204,27 @@ class Trainings:
                 f"only {self.kept.size} of {self.seen} {what} worked and at least {least} are needed; repair train or "
                 f"pass more. The first that failed{why}"
             )
+
+
+def counted(asked: int, *, failed: int = 0, spared: int = 0) -> dict[str, int]:
+    """What `metadata["trainings"]` says: asked = done + failed + spared, where a test that had enough spares some."""
+    return {"asked": asked, "done": asked - failed - spared, "failed": failed, "spared": spared}
+
+
+def origin(computed: int, cached: int) -> dict[str, int]:
+    """What `metadata["provenance"]` says, and nothing else in an audit: what was trained now, what the store held."""
+    return {"computed": computed, "cached": cached}
+
+
+def tallied(parts: list[Trainings]) -> dict[str, Any]:
+    """The metadata that tell of all trainings of an audit."""
+    asked, seen = sum(part.asked for part in parts), sum(part.seen for part in parts)
+    failed, cached = [failure for part in parts for failure in part.failed], sum(part.cached for part in parts)
+    return {
+        "trainings": counted(asked, failed=len(failed), spared=asked - seen),
+        "provenance": origin(seen - cached, cached),
+        "failed": failed,
+    }
 
 
 def collect(
@@ -234,7 +252,7 @@ def collect(
             break
     width = memberships.shape[1] if columns is None else columns.size
     table = np.array(signals) if signals else np.empty((0, width))
-    return Trainings(np.array(kept, np.int64), table, failed, seen, cached, _mean(shares))
+    return Trainings(np.array(kept, np.int64), table, failed, len(memberships), seen, cached, _mean(shares))
 
 
 def _accuracy(correct: BoolArray | None, members: BoolArray) -> tuple[float, float] | None:

@@ -35,7 +35,7 @@ from dosimeter.audits.challenges import (
 from dosimeter.audits.claims import Claim, check_budget
 from dosimeter.audits.intervals import BY_COINS, Evidence
 from dosimeter.audits.model import fingerprint
-from dosimeter.audits.shadows import Row, Signal, Trainings, Where, collect, model_name, pipeline
+from dosimeter.audits.shadows import Row, Signal, Trainings, Where, collect, model_name, pipeline, tallied
 from dosimeter.estimate import Estimate
 from dosimeter.evidence import fair_coins, mask_hash
 from dosimeter.training import Recipe
@@ -88,7 +88,9 @@ def audit_training(
 
     With a `store` everything is kept, and the same call again trains nothing. For a function without recipe the keys
     hold its code and the data that it refers to, and `name`: change that when files that it reads change. A training
-    that fails twice or gives NaN is counted under `metadata["failed"]` with its seed, and the rest goes on.
+    that fails twice or gives NaN stands under `metadata["failed"]` with its seed, and the rest goes on;
+    `metadata["trainings"]` says how many were asked for, done, failed, and spared by a test that had enough. Trainings
+    whose process is killed from outside have not failed: see `dosimeter.engine.run`.
 
     >>> audit_training(factory, (X, y), recipe=Recipe(epochs=10), store=Store("store")).headline  # doctest: +SKIP
     """
@@ -128,10 +130,9 @@ def audit_training(
         notes += intervals.threshold_notes(estimates)
     region, risk = intervals.both_sides(estimates[0], upper)
     parts = [first] if played.runs is None else [first, played.runs]
-    failed = [failure for part in parts for failure in part.failed]
-    if failed:
+    if failed := sum(len(part.failed) for part in parts):
         total = sum(part.seen for part in parts)
-        notes.append(f"{len(failed)} of {total} trainings failed; their seeds and reasons stand under failed")
+        notes.append(f"{failed} of {total} trainings failed; their seeds and reasons stand under failed")
     return Audit(
         estimates=tuple(estimates),
         guard=BY_COINS,
@@ -163,8 +164,7 @@ def audit_training(
             "members": int(played.evidence.coins.sum()),
             "nonmembers": int((~played.evidence.coins).sum()),
             "utility": {"shadows": first.accuracy, "runs": None if played.runs is None else played.runs.accuracy},
-            "trainings": {key: sum(part.counted()[key] for part in parts) for key in ("computed", "cached", "failed")},
-            "failed": failed,
+            **tallied(parts),
             "seed": setting.seed,
             "seeds": {key: setting.seeds[key] for key in ("masks", "coins")},
             "mask_hash": mask_hash(played.evidence.coins.ravel()),

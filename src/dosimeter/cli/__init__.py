@@ -52,6 +52,8 @@ def main() -> None:
         code = _refuse(str(error))
     except _USAGE_ERROR as error:
         code = _refuse(error.format_message())
+    except ChildProcessError as error:  # workers were killed: the same command goes on from what is kept
+        code = _refuse(str(error), 3)
     except (ImportError, OSError) as error:
         code = _refuse(str(error))
     except (KeyboardInterrupt, typer.Abort):
@@ -60,6 +62,6 @@ def main() -> None:
     sys.exit(code or 0)
 
 
-def _refuse(message: str) -> int:
+def _refuse(message: str, code: int = 2) -> int:
     err.print("error: " + " ".join(message.split()), markup=False, soft_wrap=True)
-    return 2
+    return code

@@ -266,7 +266,8 @@ class _Run:
             log = self._log(index, f"{outcome.error}\n\n{outcome.log}")
             raise LostWorkersError(
                 f"task {index} of {self._name} could not run: {outcome.error}, {self._losses[index]} times, at last "
-                f"with no other beside it (see {log}); free memory, or look for what ends processes here"
+                f"with no other beside it (see {log}); make room in memory and on the disk, or look for what ends "
+                "processes here"
             )
         self._pace = max(1, (self._pace or self._pool.size) // 2)
         self._calm = 0

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import secrets
 import sys
 import threading
 from pathlib import Path
+
+from dosimeter.engine.scratch import machine
 
 HEARTBEAT = 5.0  # seconds
 EXPIRES = 60.0  # seconds of silence after which a claim is void
@@ -92,7 +93,7 @@ class Leases:
             self._possible = False
             return None
         with contextlib.suppress(OSError):
-            os.write(self._descriptor, f"{_machine()} {_PROCESS}".encode())
+            os.write(self._descriptor, f"{machine()} {_PROCESS}".encode())
         self._possible = _locked(self._descriptor)
         if not self._possible:
             os.close(self._descriptor)
@@ -130,7 +131,7 @@ class Leases:
             found = os.fstat(descriptor)
             silent = os.fstat(self._descriptor).st_mtime - found.st_mtime > EXPIRES  # both by the clock of the disk
             # A lock that is free may be one that another machine holds and this one cannot see.
-            dead = _locked(descriptor) and _content(lease).split()[:1] in ([], [_machine()])
+            dead = _locked(descriptor) and _content(lease).split()[:1] in ([], [machine()])
             if (dead or silent) and os.lstat(lease).st_ino == found.st_ino:
                 lease.unlink()
                 return True
@@ -152,14 +153,6 @@ def _content(lease: Path) -> str:
             os.close(descriptor)
     except OSError:
         return ""
-
-
-def _machine() -> str:
-    """What tells this machine, since it was started, from others that may share the disk."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return platform.node().replace(" ", "-") or "unknown"
 
 
 def _locked(descriptor: int) -> bool:
