@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import engine_jobs as jobs
 import numpy as np
@@ -224,7 +223,7 @@ def test_a_living_owner_is_waited_for_and_a_dead_one_replaced(tmp_path, share):
         time.sleep(0.02)
     assert computed(tmp_path) == [0, 1]  # the second has begun with what is free
     first.kill()
-    out, err = second.communicate(timeout=60)
+    _, err = second.communicate(timeout=60)
     assert second.returncode == 0, err
     assert set(computed(tmp_path)) == {0, 1, 2}
     assert len(computed(tmp_path)) <= 4
