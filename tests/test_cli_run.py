@@ -20,7 +20,7 @@ from dosimeter.audits import config as settings
 from dosimeter.audits.audit import Audit
 from dosimeter.audits.launch import KINDS, FreshStore, launch, outlook
 from dosimeter.audits.subjects import subject, training_sizes
-from dosimeter.engine import Store
+from dosimeter.engine import LostWorkersError, Store
 
 torch_only = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 
@@ -209,6 +209,16 @@ class TestCommandLine:
         assert code == 2
         assert "pip install 'dosimeter[report]'" in err
         assert not (tmp_path / "dosimeter-store").exists()
+
+    def test_killed_workers_end_it_with_a_code_of_their_own(self, run, tmp_path, monkeypatch):
+        def lost(*given, **options):
+            raise LostWorkersError("task 3 could not run; 3 of 32 tasks are kept in here: run the same again.")
+
+        monkeypatch.setattr("dosimeter.audits.launch.launch", lost)
+        code, out, err = run(written(tmp_path, WINE), "--json")
+        assert (code, out) == (3, "")
+        assert err.splitlines()[-1].startswith("error: task 3 could not run; 3 of 32 tasks are kept")
+        assert "Traceback" not in err
 
 
 class TestForeignTrainings:

@@ -48,6 +48,8 @@ def test_a_true_claim_is_rarely_rejected_and_a_false_one_soon():
     assert sum(rejected) <= int(binom.ppf(0.999, 20, 0.05))
     audit = simulated(6.0, 0, shadows=12, runs=200, points=[3], claim=(1.0, 0.0))
     assert audit.details["claim"]["rejected"]
+    counts = audit.metadata["trainings"]
+    assert counts["asked"] == counts["done"] + counts["spared"] and counts["spared"] > 0 == counts["failed"]
     assert audit.metadata["runs"] < 100
 
 
