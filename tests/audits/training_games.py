@@ -59,6 +59,11 @@ def facts(audit) -> dict:
     return found
 
 
+def origin(metadata) -> tuple[int, int]:
+    """How many trainings were computed now, and how many found in the store."""
+    return metadata["provenance"]["computed"], metadata["provenance"]["cached"]
+
+
 def valid(audit) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads((Path(__file__).parents[2] / "docs" / "audit.schema.json").read_text(encoding="utf-8"))

@@ -20,7 +20,7 @@ from dosimeter._validate import InputError, show
 from dosimeter.audits import config as settings
 from dosimeter.audits.audit import Audit
 from dosimeter.audits.model import audit_model
-from dosimeter.audits.shadows import counted, origin
+from dosimeter.audits.shadows import counted, provenance
 from dosimeter.audits.subjects import CommandTraining, Subject, imported
 from dosimeter.engine import Store
 from dosimeter.engine.pool import cores
@@ -110,7 +110,7 @@ def _one_model(subject: Subject, config: settings.Config, store: Store) -> tuple
             "name": subject.name,
             "data": subject.source,
             "trainings": counted(1),
-            "provenance": origin(1 - cached, int(cached)),
+            "provenance": provenance(None, {}, computed=1 - cached, cached=int(cached)),
         },
     }
 

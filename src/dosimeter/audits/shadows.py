@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from dosimeter.engine import Store
 from dosimeter.engine.pool import cores
 from dosimeter.models.outputs import Kind, checked, infer_kind, losses_of
 from dosimeter.training import Recipe, arguments, train_foreign, train_many
+from dosimeter.training.identity import Identity, identity
 
 FEWEST_JUDGED = 30  # records that an accuracy is worth telling for
 
@@ -27,7 +29,8 @@ Signal = Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.ArrayLike]
 class Row:
     """One training: the signals of all records, or why there are none; correct answers where outputs are classes.
 
-    `canaries` is what an adversary with the noisy gradients sees of the recipe's Dirac canaries.
+    `canaries` is what an adversary with the noisy gradients sees of the recipe's Dirac canaries, `key` the name of what
+    was found in the store.
     """
 
     index: int
@@ -37,6 +40,7 @@ class Row:
     cached: bool
     correct: BoolArray | None
     canaries: FloatArray | None = None
+    key: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,9 @@ class Pipeline:
     """A training that can be repeated, the records it may use, and how a model's outputs become signals.
 
     With a `recipe`, `train` makes a torch module and the batched engine trains it; without one, `train(indices, seed)`
-    returns a predictor. `held` are further records, for accuracy alone. `name` and the labels are part of the keys
-    under which trainings of a function are stored, since its code alone does not tell what data it reads.
+    returns a predictor. `held` are further records, for accuracy alone. `known` is what `train` was when the audit
+    began, for the keys of a store: trainings in this process may change what it reaches. `name` and the labels are
+    part of these keys too, since a function does not tell what files it reads.
     """
 
     train: Any
@@ -74,6 +79,7 @@ class Pipeline:
     held: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None
     signal: Signal | None
     where: Where
+    known: Identity | None = None
     name: str | None = None
     _kind: list[Kind] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -88,6 +94,7 @@ class Pipeline:
         common: dict[str, Any] = {
             "engine": where.engine,
             "store": where.store,
+            "key": self.known,
             "memory": where.memory,
             "timeout": where.timeout,
             "progress": where.progress,
@@ -123,10 +130,11 @@ class Pipeline:
         try:
             signals, correct = self._signals(np.asarray(one.outputs))
         except _UnusableError as error:
-            return Row(one.index, one.seed, None, f"the training from seed {one.seed} {error}", one.cached, None)
+            reason = f"the training from seed {one.seed} {error}"
+            return Row(one.index, one.seed, None, reason, one.cached, None, key=one.key)
         transcript = getattr(one, "transcript", None)
         seen = None if transcript is None else transcript.canaries
-        return Row(one.index, one.seed, signals, None, one.cached, correct, seen)
+        return Row(one.index, one.seed, signals, None, one.cached, correct, seen, one.key)
 
     def _signals(self, outputs: npt.NDArray[Any]) -> tuple[FloatArray, BoolArray | None]:
         y = self.y if self.held is None else np.concatenate([self.y, self.held[1]])
@@ -185,7 +193,7 @@ class Trainings:
     """What a list of trainings gave: signals (models, records) of those that worked, and what happened to the rest.
 
     `kept` are the rows of memberships that worked, `asked` how many there were, `seen` how many came before the audit
-    had enough, `accuracy` the means over models.
+    had enough, `accuracy` the means over models, `found` how many models came from which entry of the store.
     """
 
     kept: IntArray
@@ -195,6 +203,7 @@ class Trainings:
     seen: int
     cached: int
     accuracy: dict[str, float | None]
+    found: dict[str, int]
 
     def require(self, least: int, what: str) -> None:
         """Refuse to go on with fewer trainings than an audit needs; the first failure says why."""
@@ -211,18 +220,36 @@ def counted(asked: int, *, failed: int = 0, spared: int = 0) -> dict[str, int]:
     return {"asked": asked, "done": asked - failed - spared, "failed": failed, "spared": spared}
 
 
-def origin(computed: int, cached: int) -> dict[str, int]:
-    """What `metadata["provenance"]` says, and nothing else in an audit: what was trained now, what the store held."""
-    return {"computed": computed, "cached": cached}
+def provenance(
+    known: Identity | None, entries: Mapping[str, Mapping[str, int]], *, computed: int, cached: int
+) -> dict[str, Any]:
+    """What `metadata["provenance"]` says: what trainings are keyed by, how many were computed now, each entry found.
+
+    It is the only part of an audit in which one that was stopped and resumed differs from one that was not.
+    """
+    return {
+        "key": None if known is None else known.text,
+        "given": known is not None and known.given,
+        "versions": [] if known is None else list(known.versions),
+        "computed": computed,
+        "cached": cached,
+        "entries": [
+            {"stage": stage, "key": key, "models": models}
+            for stage, found in entries.items()
+            for key, models in found.items()
+        ],
+    }
 
 
-def tallied(parts: list[Trainings]) -> dict[str, Any]:
+def tallied(stages: Mapping[str, Trainings], known: Identity | None) -> dict[str, Any]:
     """The metadata that tell of all trainings of an audit."""
+    parts = list(stages.values())
     asked, seen = sum(part.asked for part in parts), sum(part.seen for part in parts)
     failed, cached = [failure for part in parts for failure in part.failed], sum(part.cached for part in parts)
+    entries = {name: part.found for name, part in stages.items()}
     return {
         "trainings": counted(asked, failed=len(failed), spared=asked - seen),
-        "provenance": origin(seen - cached, cached),
+        "provenance": provenance(known, entries, computed=seen - cached, cached=cached),
         "failed": failed,
     }
 
@@ -237,10 +264,13 @@ def collect(
 ) -> Trainings:
     """Gather trainings, of which only `columns` are kept; `stop` may end them early, after the row it is shown."""
     kept, signals, failed, shares = [], [], [], []
+    found: Counter[str] = Counter()
     cached = seen = 0
     for row in rows:
         seen += 1
         cached += row.cached
+        if row.cached and row.key is not None:
+            found[row.key] += 1
         if row.signals is None:
             failed.append({"stage": stage, "index": row.index, "seed": row.seed, "reason": row.failed})
         else:
@@ -252,7 +282,9 @@ def collect(
             break
     width = memberships.shape[1] if columns is None else columns.size
     table = np.array(signals) if signals else np.empty((0, width))
-    return Trainings(np.array(kept, np.int64), table, failed, len(memberships), seen, cached, _mean(shares))
+    return Trainings(
+        np.array(kept, np.int64), table, failed, len(memberships), seen, cached, _mean(shares), dict(found)
+    )
 
 
 def _accuracy(correct: BoolArray | None, members: BoolArray) -> tuple[float, float] | None:
@@ -286,6 +318,7 @@ def pipeline(
     signal: Signal | None,
     nonmembers: Any,
     where: Where,
+    key: str | None,
     name: str | None,
 ) -> Pipeline:
     """A pipeline from the arguments of an audit, all checked before anything is trained."""
@@ -309,7 +342,8 @@ def pipeline(
         raise InputError(
             f"nonmembers has records of shape {held[0].shape[1:]}, data of {x.shape[1:]}; pass the same kind."
         )
-    return Pipeline(train, recipe, x, y, held, signal, where, name)
+    known = identity(train, key=key) if where.store is not None or key is not None else None
+    return Pipeline(train, recipe, x, y, held, signal, where, known, name)
 
 
 def _records(name: str, data: Any, recipe: Recipe | None, classes: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

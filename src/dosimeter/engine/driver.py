@@ -6,7 +6,7 @@ import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy.typing as npt
@@ -136,9 +136,9 @@ class _Run:
         try:
             for turn in range(len(self._tasks)):
                 self._works(True)
-                found = self._result(turn)
+                result = self._result(turn)
                 self._works(False)
-                yield found
+                yield result if self._keys is None else replace(result, key=self._keys[turn])
         except KeyboardInterrupt:
             message = f"stopped; {self._kept()}"
             self._progress.close(message)
@@ -328,7 +328,7 @@ class _Run:
             return self._store
         if self._spill is None:
             self._spill = Scratch()
-        return Store(self._spill.folder)
+        return Store(self._spill.folder / "results")
 
     def _log(self, index: int, text: str) -> str:
         if self._store is not None:
