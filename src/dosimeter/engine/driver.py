@@ -23,7 +23,7 @@ from dosimeter.engine.work import LostWorkersError, Outcome
 
 _IN_MEMORY = 256_000_000  # bytes of results that wait for their turn in memory; further ones wait on the disk
 _PATIENCE = 6  # times that a task may be lost to kills or want of memory, the last time alone
-_PAUSE = 0.1  # seconds before a lost task runs alone; doubled each time, for whatever takes the memory to pass
+_PAUSE = 0.25  # seconds before a lost task runs alone; doubled each time, for whatever takes the memory to pass
 _CALM = 4  # finished tasks a worker before one more worker is tried
 _MANY = 2**31  # workers, as good as no limit
 _POLL = 0.3  # seconds between looks at tasks that another process has in hand
@@ -273,7 +273,7 @@ class _Run:
         self._calm = 0
         self._limit()
         if self._running == 0:
-            time.sleep(min(5.0, _PAUSE * 2 ** self._losses[index]))
+            time.sleep(min(10.0, _PAUSE * 2 ** self._losses[index]))
         self._again.append(index)
 
     def _recover(self) -> None:

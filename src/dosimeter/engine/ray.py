@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dosimeter._optional import require
 from dosimeter._validate import InputError
-from dosimeter.engine.scratch import Scratch, descendants
+from dosimeter.engine.scratch import Scratch, descendants, remove_abandoned
 from dosimeter.engine.tasks import Function, Task
 from dosimeter.engine.work import LOG_TAIL, WORKER, Outcome, call, environment, one_line
 
@@ -50,6 +50,7 @@ class Ray:
         self._running: dict[Any, tuple[int, float]] = {}  # ticket and time of submission
         self._function = function
         self._scratch: Scratch | None = None
+        remove_abandoned()
         self._before = descendants()
         self._started = self._connect(address)
         try:

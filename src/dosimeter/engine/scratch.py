@@ -30,7 +30,7 @@ class Scratch:
     """A folder for one run. A killed process cannot remove its folder, but its lock is gone: so the next run knows."""
 
     def __init__(self) -> None:
-        _remove_abandoned()
+        remove_abandoned()
         self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self._lock = _locked(self.folder / "new", create=True)
         with contextlib.suppress(OSError):
@@ -113,7 +113,8 @@ def _locked(file: Path, *, create: bool) -> int | None:
     return descriptor
 
 
-def _remove_abandoned() -> None:
+def remove_abandoned() -> None:
+    """Remove the folders of runs that were killed, and end the processes that outlived them."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         lock = _locked(folder / "lock", create=False)
         if lock is not None:
