@@ -72,6 +72,7 @@ class Leases:
             self.release(key)
         self._possible = False
         if self._own is not None:
+            self._sweep()
             with contextlib.suppress(OSError):
                 self._own.unlink()
             os.close(self._descriptor)
@@ -101,11 +102,16 @@ class Leases:
                 own.unlink()
             return None
         self._own = own
-        for other in list(self._folder.iterdir()):  # what killed runs have left
-            if other != own:
-                self._void(other)
+        self._sweep()
         threading.Thread(target=self._beat, daemon=True, name="dosimeter-lease").start()
         return own
+
+    def _sweep(self) -> None:
+        """Remove what killed runs have left."""
+        with contextlib.suppress(OSError):
+            for other in list(self._folder.iterdir()):
+                if other != self._own:
+                    self._void(other)
 
     def _beat(self) -> None:
         while not self._closed.wait(HEARTBEAT):
