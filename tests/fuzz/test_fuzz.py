@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import dosimeter as dm
 
-MORE = 20 if os.environ.get("DOSIMETER_CHAOS") == "long" else 1  # times as many examples in `make chaos`
+MORE = 45 if os.environ.get("DOSIMETER_CHAOS") == "long" else 1  # times as many examples in `make chaos`
 CALLED = [0]
 RESULTS = {"Estimate", "Guarantee", "InputError", "Validity"}  # what comes out, not what a caller passes in
 # They train models in every call that goes through: tests/audits holds their bad input.
