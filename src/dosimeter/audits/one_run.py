@@ -104,7 +104,7 @@ def audit_one_run(
     way = Attack.read(attack, shadows, log_odds=signal is None)
     if not shadows and way.name != "loss":
         raise InputError(f"attack={way.name!r} needs reference models, got shadows=0; pass e.g. shadows=16, or 'loss'.")
-    seed = audit_seed(seed, where.store, "one run", base.identity, check.show(canaries), count, shadows)
+    seed = audit_seed(seed, where.store, "one run", base.identity, check.show(canaries), count)
     children = np.random.SeedSequence(seed).spawn(6)
     seeds = {
         key: int(child.generate_state(1)[0])
@@ -176,7 +176,7 @@ def audit_one_run(
             "records": base.records,
             "unit": base.unit,
             "utility": {"runs": trained.accuracy},
-            **tallied(base.known, stages),
+            **tallied(stages, base.known),
             "seed": seed,
             "seeds": {"coins": coin_seed, "masks": seeds["masks"] if shadows else None},
             "mask_hash": mask_hash(coins),

@@ -37,16 +37,7 @@ from dosimeter.audits.claims import Claim, check_budget
 from dosimeter.audits.intervals import BY_COINS, Evidence
 from dosimeter.audits.model import fingerprint
 from dosimeter.audits.seeds import audit_seed
-from dosimeter.audits.shadows import (
-    Row,
-    Signal,
-    Trainings,
-    Where,
-    collect,
-    model_name,
-    pipeline,
-    tallied,
-)
+from dosimeter.audits.shadows import Row, Signal, Trainings, Where, collect, model_name, pipeline, tallied
 from dosimeter.estimate import Estimate
 from dosimeter.evidence import MOST_RECORDS, fair_coins, mask_hash
 from dosimeter.training import Recipe
@@ -106,8 +97,10 @@ def audit_training(
     (its code, globals, objects by their state, modules, versions of libraries, the command line of a script), the data
     and `name`, but not files: change `name` when files that it reads change. A function that reaches something without
     a state to hash is refused unless `key` stands for it; change that text whenever the training changes.
-    `metadata["provenance"]` lists what came from the store. A training that fails twice or gives NaN is counted under
-    `metadata["failed"]` with its seed, and the rest goes on.
+    `metadata["provenance"]` lists what came from the store. A training that fails twice or gives NaN stands under
+    `metadata["failed"]` with its seed, and the rest goes on; `metadata["trainings"]` says how many were asked for,
+    done, failed, and spared by a test that had enough. Trainings whose process is killed from outside have not failed:
+    see `dosimeter.engine.run`.
 
     >>> audit_training(factory, (X, y), recipe=Recipe(epochs=10), store=Store("store")).headline  # doctest: +SKIP
     """
@@ -115,7 +108,13 @@ def audit_training(
     base = pipeline(
         train, data, recipe=recipe, signal=signal, nonmembers=nonmembers, where=where, key=key, name=name, groups=groups
     )
-    same = base.identity, game, shadows, runs, check.show(points), challenges, check.show(canaries)
+    same = (
+        base.identity,
+        game,
+        check.show(points),
+        challenges,
+        check.show(canaries),
+    )  # more models begin with the old ones
     seed = audit_seed(seed, where.store, "training", *same)
     setting = _Setting.checked(game, shadows, runs, points, challenges, select, canaries, delta, confidence, seed)
     known = None if points is None else base.units_of(read_points(points, base.records))
@@ -188,7 +187,7 @@ def audit_training(
             "members": int(played.evidence.coins.sum()),
             "nonmembers": int((~played.evidence.coins).sum()),
             "utility": {"shadows": first.accuracy, "runs": None if played.runs is None else played.runs.accuracy},
-            **tallied(base.known, stages),
+            **tallied(stages, base.known),
             "seed": setting.seed,
             "seeds": {key: setting.seeds[key] for key in ("masks", "coins")},
             "mask_hash": mask_hash(played.evidence.coins.ravel()),

@@ -36,6 +36,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from dosimeter._files import named
 from dosimeter._validate import InputError, show
 from dosimeter.engine.tasks import Arrays, canonical
 from dosimeter.estimate import plain
@@ -184,7 +185,7 @@ class Store:
             done = True
             _sync_folder(npz.parent)
         except OSError as error:
-            raise full_or(error, self.folder) from None
+            raise full_or(error, self.folder, npz) from None
         finally:
             if not done:
                 _unlink(*temporary, *([npz] if renamed else []))
@@ -701,10 +702,10 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def full_or(error: OSError, folder: Path) -> OSError:
-    """The error as it is, or the sentence for a full disk."""
+def full_or(error: OSError, folder: Path, file: Path | None = None) -> OSError:
+    """The error with the name of its file, or the sentence for a full disk."""
     full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
-    return DiskFullError(folder) if full else error
+    return DiskFullError(folder) if full else named(error, file or folder)
 
 
 def _modified(file: Path) -> float:
