@@ -8,7 +8,7 @@ SIZE ?= full
 TORCH ?=
 RAY ?=
 
-.PHONY: demo test lint bench docs reproduce coverage-table tables picture clean
+.PHONY: demo test chaos lint bench docs reproduce coverage-table tables picture clean
 
 # The stamps depend on pyproject.toml, so a changed dependency installs again.
 $(VENV)/.core: pyproject.toml
@@ -28,6 +28,10 @@ demo: $(VENV)/.core
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# Kills, damaged files, full disks, hostile input: about an hour on two cores, with counts at the end.
+chaos: $(VENV)/.test
+	DOSIMETER_CHAOS=long OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/chaos tests/fuzz
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check src tests bench scripts experiments

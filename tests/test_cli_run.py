@@ -21,7 +21,7 @@ from dosimeter.audits.audit import Audit
 from dosimeter.audits.launch import KINDS, FreshStore, launch, outlook
 from dosimeter.audits.subjects import subject, training_sizes
 from dosimeter.datasets import load
-from dosimeter.engine import Store
+from dosimeter.engine import LostWorkersError, Store
 
 torch_only = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 
@@ -71,6 +71,11 @@ def run(capsys, monkeypatch, tmp_path):
         return stopped.value.code, streams.out, streams.err
 
     return call
+
+
+def origin(metadata):
+    """How many trainings were computed now, and how many found in the store."""
+    return metadata["provenance"]["computed"], metadata["provenance"]["cached"]
 
 
 def written(folder, text, name="audit.toml"):
@@ -211,6 +216,16 @@ class TestCommandLine:
         assert "pip install 'dosimeter[report]'" in err
         assert not (tmp_path / "dosimeter-store").exists()
 
+    def test_killed_workers_end_it_with_a_code_of_their_own(self, run, tmp_path, monkeypatch):
+        def lost(*given, **options):
+            raise LostWorkersError("task 3 could not run; 3 of 32 tasks are kept in here: run the same again.")
+
+        monkeypatch.setattr("dosimeter.audits.launch.launch", lost)
+        code, out, err = run(written(tmp_path, WINE), "--json")
+        assert (code, out) == (3, "")
+        assert err.splitlines()[-1].startswith("error: task 3 could not run; 3 of 32 tasks are kept")
+        assert "Traceback" not in err
+
 
 class TestForeignTrainings:
     def test_from_the_file_to_the_result_and_again(self, run, tmp_path):
@@ -220,18 +235,18 @@ class TestForeignTrainings:
         code, out, err = run(path, "--json")
         assert code == 0, err
         first = json.loads(out, parse_constant=pytest.fail)
-        assert first["metadata"]["trainings"] == {"computed": 32, "cached": 0, "failed": 0}
+        assert origin(first["metadata"]) == (32, 0)
         assert first["metadata"]["name"] == "wine, logistic"
         assert Audit.from_json((folder / "audit.json").read_text(encoding="utf-8")).to_dict() == first
         assert (folder / "dosimeter-store").is_dir()
         again = json.loads(run(path, "--json")[1])
-        assert again["metadata"]["trainings"] == {"computed": 0, "cached": 32, "failed": 0}
+        assert origin(again["metadata"]) == (0, 32)
         assert again["estimates"] == first["estimates"]
         fresh = json.loads(run(path, "--json", "--fresh")[1])
-        assert fresh["metadata"]["trainings"] == {"computed": 32, "cached": 0, "failed": 0}
+        assert origin(fresh["metadata"]) == (32, 0)
         assert fresh["estimates"] == first["estimates"]
         other = json.loads(run(path, "--json", "--set", "model.options.C=0.001")[1])
-        assert other["metadata"]["trainings"]["cached"] == 0
+        assert other["metadata"]["provenance"]["cached"] == 0
         assert other["metadata"]["utility"] != first["metadata"]["utility"]
 
     def test_seed_and_engine_from_the_command_line(self, run, tmp_path):
@@ -607,8 +622,8 @@ class TestTorch:
         assert code == 0, err
         found = json.loads(out)
         assert found["metadata"]["model"].startswith("mlp(")
-        assert found["metadata"]["trainings"]["computed"] == 32
-        assert json.loads(run("audit.toml", "--json")[1])["metadata"]["trainings"]["cached"] == 32
+        assert found["metadata"]["provenance"]["computed"] == 32
+        assert json.loads(run("audit.toml", "--json")[1])["metadata"]["provenance"]["cached"] == 32
 
     @pytest.mark.parametrize("sampling", ["poisson", "shuffled"])
     def test_the_noise_keeps_the_epsilon_asked_for(self, sampling):

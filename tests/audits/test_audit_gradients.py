@@ -231,8 +231,12 @@ def test_one_world_has_no_bound():
 
 def test_seeds_repeat_and_differ(tmp_path):
     first, again, other = (run(repetitions=20, seed=seed, store=Store(tmp_path)) for seed in (1, 1, 2))
-    assert again.metadata["cached"] == 20 and first.metadata["cached"] == 0
-    assert first.details["advantage"] == again.details["advantage"]
+    assert again.metadata["provenance"]["cached"] == 20 and first.metadata["provenance"]["cached"] == 0
+    records = [audit.to_dict() for audit in (first, again)]
+    for record in records:
+        del record["metadata"]["provenance"]
+    assert records[0] == records[1]
+    assert first.metadata["trainings"] == {"asked": 20, "done": 20, "failed": 0, "spared": 0}
     assert first.details["advantage"] != other.details["advantage"]
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 from sklearn.datasets import load_digits
 from sklearn.tree import DecisionTreeClassifier
-from training_games import HERE, as_they_are, laplace, valid
+from training_games import HERE, as_they_are, laplace, origin, valid
 
 import dosimeter as dm
 from dosimeter import InputError, OneRun, Validity, fair_coins, mask_hash
@@ -63,9 +63,9 @@ def test_the_bound_by_hand():
 
 def test_one_training_leaks_and_reference_models_help():
     alone = audit_one_run(tree, (X, Y), count=250, **HERE)
-    assert alone.metadata["trainings"] == {"computed": 1, "cached": 0, "failed": 0}
+    assert origin(alone.metadata) == (1, 0)
     helped = audit_one_run(tree, (X, Y), count=250, shadows=16, **HERE)
-    assert helped.metadata["trainings"]["computed"] == 17
+    assert helped.metadata["provenance"]["computed"] == 17
     assert helped.headline.low > 0.3
     assert [e.method for e in helped.estimates] == ["one-run", "rank betting", "one-run", "one-run f-DP"]
     assert helped.metadata["kind"] == "one-run"
@@ -117,7 +117,7 @@ def test_nothing_is_trained_twice(tmp_path):
     store = Store(tmp_path)
     first = audit_one_run(tree, (X, Y), shadows=16, count=60, store=store, **HERE)
     again = audit_one_run(tree, (X, Y), shadows=16, count=60, store=store, **HERE)
-    assert again.metadata["trainings"] == {"computed": 0, "cached": 17, "failed": 0}
+    assert origin(again.metadata) == (0, 17)
     assert again.headline == first.headline
 
 
@@ -201,7 +201,7 @@ def test_dirac_gradients_see_what_the_losses_do_not(tmp_path):
     assert audit.metadata["count"] == 500
     assert audit.metadata["utility"]["runs"]["members"] > 0.3
     again = audit_one_run(factory, (X / 16, Y), store=Store(tmp_path), **common)
-    assert again.metadata["trainings"] == {"computed": 0, "cached": 1, "failed": 0}
+    assert origin(again.metadata) == (0, 1)
     assert again.headline == audit.headline
     hidden = audit_one_run(factory, (X / 16, Y), **{**common, "canaries": None, "count": 150})
     assert hidden.headline.low < audit.headline.low

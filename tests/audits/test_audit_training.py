@@ -48,6 +48,8 @@ def test_a_true_claim_is_rarely_rejected_and_a_false_one_soon():
     assert sum(rejected) <= int(binom.ppf(0.999, 20, 0.05))
     audit = simulated(6.0, 0, shadows=12, runs=200, points=[3], claim=(1.0, 0.0))
     assert audit.details["claim"]["rejected"]
+    counts = audit.metadata["trainings"]
+    assert counts["asked"] == counts["done"] + counts["spared"] and counts["spared"] > 0 == counts["failed"]
     assert audit.metadata["runs"] < 100
 
 
@@ -110,7 +112,7 @@ def test_members_of_every_run():
 
 def test_the_crossed_game_trains_nothing_further_and_keeps_its_halves_apart():
     audit = simulated(4.0, 2, attack="lira", game="crossed", shadows=40, challenges=5)
-    assert audit.metadata["trainings"]["computed"] == 40
+    assert audit.metadata["provenance"]["computed"] == 40
     assert audit.metadata["runs"] == 20
     masks = fair_coins(40 * RECORDS, audit.metadata["seeds"]["masks"]).reshape(40, RECORDS)
     assert audit.metadata["mask_hash"] == mask_hash(masks[20:, audit.metadata["points"]].ravel())
@@ -226,7 +228,7 @@ def test_an_overfitted_network_leaks_and_its_store_is_used(network, tmp_path):
     assert first.headline.low > 1.0
     assert first.upper == () and first.region is None
     again = audit_training(network, (PIXELS, Y), **options)
-    assert again.metadata["trainings"]["computed"] == 0
+    assert again.metadata["provenance"]["computed"] == 0
     assert facts(first) == facts(again)
 
 

@@ -55,8 +55,13 @@ def simulated(epsilon: float, seed: int, **options):
 def facts(audit) -> dict:
     """Everything an audit says but where its trainings came from."""
     found = audit.to_dict()
-    del found["metadata"]["trainings"], found["metadata"]["provenance"]
+    del found["metadata"]["provenance"]
     return found
+
+
+def origin(metadata) -> tuple[int, int]:
+    """How many trainings were computed now, and how many found in the store."""
+    return metadata["provenance"]["computed"], metadata["provenance"]["cached"]
 
 
 def valid(audit) -> None:

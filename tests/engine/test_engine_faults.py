@@ -42,7 +42,7 @@ def start(tmp_path):
     script.write_text(SCRIPT)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(Path(jobs.__file__).parent), "TMPDIR": str(scratch)}
+    environment = {**os.environ, "PYTHONPATH": jobs.PYTHONPATH, "TMPDIR": str(scratch)}
     started = []
 
     def begin(store, *, count=60, sleep=0.03):

@@ -5,15 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from pathlib import Path
 
 import engine_jobs as jobs
 import numpy as np
 import pytest
 
-from dosimeter.engine import LostWorkersError, Store, Task, driver, local, run
+from dosimeter.engine import LostWorkersError, Store, Task, driver, local, run, work
 from dosimeter.training import train_command
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
@@ -29,14 +27,21 @@ def tasks(count, **arguments):
     return [Task("t", arguments, seed) for seed in range(count)]
 
 
-@pytest.mark.parametrize("kind", ["kill", "terminate", "memory"])
+def test_which_ends_come_from_outside():
+    outside = [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU]
+    assert all(work.killed(-number) for number in outside)
+    own = [signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE]
+    assert not any(work.killed(code) for code in (None, 0, 1, 3, 137, *(-number for number in own)))
+
+
+@pytest.mark.parametrize("kind", ["kill", "memory"])
 def test_a_task_that_is_lost_four_times_has_not_failed(tmp_path, kind, capfd):
-    todo = tasks(6)
+    todo = tasks(4)
     todo[2] = Task("t", {"kind": kind, "times": 4, "notes": str(tmp_path / "notes")}, 2)
     results = list(run(jobs.misbehave, todo, workers=2))
-    assert [int(r.arrays["seed"][0]) for r in results] == list(range(6))
+    assert [int(r.arrays["seed"][0]) for r in results] == list(range(4))
     assert len((tmp_path / "notes").read_text().split()) == 5
-    assert "6 of 6 tasks" in (said := capfd.readouterr().err)
+    assert "4 of 4 tasks" in (said := capfd.readouterr().err)
     assert "4 tried again after a kill or for want of memory" in said
 
 
@@ -101,26 +106,17 @@ def test_workers_that_are_always_killed_as_they_start(monkeypatch, tmp_path):
     assert "0 of 4 tasks are kept" in str(caught.value)
 
 
-def test_many_kills_change_nothing(tmp_path):
-    """A worker every 0.4 s, whatever it does: no failure, the same bits."""
-    todo, stop, kills = tasks(24, sleep=0.1), threading.Event(), []
-
-    def kill():
-        while not stop.wait(0.4):
-            for process in multiprocessing.active_children()[:1]:
-                if process.name.startswith("dosimeter"):
-                    os.kill(process.pid, signal.SIGKILL)
-                    kills.append(process.pid)
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    try:
-        found = list(run(jobs.draw, todo, workers=2, progress=False))
-    finally:
-        stop.set()
-        thread.join()
-    assert len(kills) >= 3
-    inline = run(jobs.draw, tasks(24), engine="inline", progress=False)
+def test_many_kills_change_nothing():
+    """A worker after every third result, whatever it does: no failure, the same bits."""
+    found, kills = [], 0
+    for result in run(jobs.draw, tasks(15, sleep=0.1), workers=2, progress=False):
+        found.append(result)
+        workers = [process for process in multiprocessing.active_children() if process.name.startswith("dosimeter")]
+        if len(found) % 3 == 0 and workers:
+            os.kill(workers[0].pid, signal.SIGKILL)
+            kills += 1
+    assert kills >= 3
+    inline = run(jobs.draw, tasks(15), engine="inline", progress=False)
     for one, other in zip(found, inline, strict=True):
         assert one.error is None
         assert all((one.arrays[name] == other.arrays[name]).all() for name in other.arrays)
@@ -163,7 +159,7 @@ if __name__ == "__main__":
 def share(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SHARING)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(jobs.__file__).parent), *sys.path])}
+    environment = {**os.environ, "PYTHONPATH": jobs.PYTHONPATH}
     started = []
 
     def begin(engine="inline", count=20, sleep=0.1):
@@ -195,7 +191,6 @@ def test_two_processes_share_the_work(tmp_path, share, engine):
     counts, values = zip(*(out.split(" ", 1) for out, _ in outs), strict=True)
     assert computed(tmp_path) == list(range(20))  # each once
     assert sum(map(int, counts)) == 20
-    assert min(map(int, counts)) >= 2  # a busy machine may start one of them late
     assert values[0] == values[1]
     assert not (tmp_path / "store" / "leases").exists()
 
@@ -217,14 +212,56 @@ def test_what_a_killed_process_had_in_hand_is_taken_over_at_once(tmp_path, share
 
 
 def test_a_living_owner_is_waited_for_and_a_dead_one_replaced(tmp_path, share):
-    first = share("inline", 3, 1.5)
+    first = share("inline", 3, 4)
     while not computed(tmp_path):
         time.sleep(0.02)
-    second = share("inline", 3, 1.5)
-    time.sleep(0.8)
+    second = share("inline", 3, 4)
+    while len(computed(tmp_path)) < 2:
+        time.sleep(0.02)
     assert computed(tmp_path) == [0, 1]  # the second has begun with what is free
     first.kill()
-    out, err = second.communicate(timeout=30)
+    _, err = second.communicate(timeout=60)
     assert second.returncode == 0, err
-    assert out.startswith("3 ")
-    assert computed(tmp_path) == [0, 0, 1, 2]
+    assert set(computed(tmp_path)) == {0, 1, 2}
+    assert len(computed(tmp_path)) <= 4
+
+
+# --- errors name their file ----------------------------------------------------------------------------------
+
+LIMITED = """
+import resource, sys
+import numpy as np
+import engine_jobs as jobs
+from dosimeter.engine import Store, Task, run
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+    size, shared = (10_000, {}) if sys.argv[2] == "store" else (5, {"x": np.zeros(100_000)})
+    todo = [Task("t", {"size": size if seed == 2 else 5}, seed) for seed in range(4)]
+    try:
+        list(run(jobs.draw, todo, workers=1, shared=shared, store=Store(sys.argv[1]), progress=False))
+    except OSError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("where", ["store", "shared"])
+def test_a_limit_on_file_sizes_names_the_file(tmp_path, where):
+    script = tmp_path / "script.py"
+    script.write_text(LIMITED)
+    environment = {**os.environ, "PYTHONPATH": jobs.PYTHONPATH}
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "store"), where],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if where == "store":
+        assert "File too large for the limit on file sizes (ulimit -f): '" in done.stdout, done.stderr
+        assert ".npz'" in done.stdout
+    else:
+        assert "shared-0.npy cannot be written (" in done.stdout, done.stderr
+    assert len(Store(tmp_path / "store").ls()) == (2 if where == "store" else 0)
+    assert not list((tmp_path / "store").rglob(".tmp*"))

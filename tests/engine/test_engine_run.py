@@ -286,9 +286,9 @@ class Counting(Inline):
         self.held.append((ticket, task))
         Counting.most = max(Counting.most, len(self.held))
 
-    def wait(self):
+    def wait(self, seconds=None):
         self._next = self.held.pop()  # the last one first
-        return super().wait()
+        return super().wait(seconds)
 
 
 def test_tasks_do_not_pile_up(monkeypatch):
@@ -369,7 +369,7 @@ def test_a_bar_on_a_terminal():
         "import engine_jobs as jobs; from dosimeter.engine import run, Task;"
         "list(run(jobs.draw, [Task('t', {}, s) for s in range(7)], engine='inline'))"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(jobs.__file__).parent), "TERM": "xterm", "COLUMNS": "100"}
+    environment = {**os.environ, "PYTHONPATH": jobs.PYTHONPATH, "TERM": "xterm", "COLUMNS": "100"}
     done = subprocess.run(
         [sys.executable, "-c", code], stderr=child, stdout=subprocess.PIPE, env=environment, check=True
     )
@@ -438,7 +438,7 @@ def test_a_script_without_a_guard_may_use_functions_of_modules(tmp_path):
         "from dosimeter.engine import Task, run\n"
         "print([r.error for r in run(nothing, [Task('t', {}, 0)], workers=1, progress=False)])\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(jobs.__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": jobs.PYTHONPATH}
     for source in ([str(script)], ["-"]):
         done = subprocess.run(
             [sys.executable, *source],

@@ -22,6 +22,7 @@ from hypothesis.extra import numpy as hnp
 
 from dosimeter import InputError
 from dosimeter.engine import DamagedEntryWarning, DiskFullError, Store
+from dosimeter.engine.store import MARKER
 
 A, B = "a" * 64, "b" * 64
 
@@ -32,7 +33,8 @@ def store(tmp_path):
 
 
 def files(store):
-    return sorted(str(p.relative_to(store.folder)) for p in store.folder.rglob("*") if p.is_file())
+    found = sorted(str(p.relative_to(store.folder)) for p in store.folder.rglob("*") if p.is_file())
+    return [name for name in found if name != MARKER]
 
 
 def age(store, key, seconds):

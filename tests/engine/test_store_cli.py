@@ -59,12 +59,17 @@ def test_verify(folder):
 
 
 def test_gc(folder):
-    assert "Removed 0 entries" in call("gc", folder).stdout
+    assert "Removed 0 entries" in call("gc", folder, "--yes").stdout
     for file in folder.rglob("*"):
         os.utime(file, (time.time() - 2 * 86400,) * 2)
     assert json.loads(call("gc", folder, "--older-than", "3d", "--json").stdout)["keys"] == []
-    assert json.loads(call("gc", folder, "--older-than", "30h", "--keep", "aaaa", "--json").stdout)["keys"] == [B]
-    assert json.loads(call("gc", folder, "--older-than", "0s", "--json").stdout)["keys"] == [A]
+    keep = ["gc", folder, "--older-than", "30h", "--keep", "aaaa", "--json"]
+    assert json.loads(call(*keep).stdout) | {"bytes": 0} == {"keys": [B], "leftovers": 0, "bytes": 0, "removed": False}
+    assert "Would remove 1 entries" in call(*keep[:-1]).stdout
+    assert len(Store(folder).ls()) == 2
+    assert json.loads(call(*keep, "--yes").stdout)["keys"] == [B]
+    assert json.loads(call("gc", folder, "--older-than", "0s", "--json", "--yes").stdout)["keys"] == [A]
+    assert Store(folder).ls() == []
 
 
 @pytest.mark.parametrize("age", ["soon", "3", "-1d", "d", "1.2.3d", "nand"])
@@ -82,6 +87,12 @@ def test_bad_arguments(folder, tmp_path):
     for command in (["ls"], ["verify"], ["gc"]):
         with pytest.raises(InputError, match="is not a folder"):
             call(*command, tmp_path / "none")
+    (tmp_path / "project" / "logs").mkdir(parents=True)
+    for command in (["ls"], ["verify"], ["gc", "--yes"], ["export", tmp_path / "out.zip"]):
+        with pytest.raises(InputError, match="is empty, not a store"):
+            call(command[0], tmp_path / "project" / "logs", *command[1:])
+        with pytest.raises(InputError, match="is not a store: it has files"):
+            call(command[0], tmp_path / "project", *command[1:])
 
 
 def test_export(folder, tmp_path):
@@ -89,6 +100,6 @@ def test_export(folder, tmp_path):
     result = call("export", folder, tmp_path / "out.zip", "--json")
     assert json.loads(result.stdout)["keys"] == [A]
     assert "damaged" in result.stderr
-    assert len(zipfile.ZipFile(tmp_path / "out.zip").namelist()) == 2
+    assert len(zipfile.ZipFile(tmp_path / "out.zip").namelist()) == 3
     assert "Copied 1 entries" in call("export", folder, tmp_path / "copy").stdout
     assert A in Store(tmp_path / "copy")

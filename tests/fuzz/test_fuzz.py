@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import warnings
 
 import numpy as np
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 import dosimeter as dm
 from dosimeter._validate import show
 
+MORE = 45 if os.environ.get("DOSIMETER_CHAOS") == "long" else 1  # times as many examples in `make chaos`
+CALLED = [0]
 RESULTS = {"Estimate", "Guarantee", "InputError", "Validity"}  # what comes out, not what a caller passes in
 # They train models in every call that goes through: tests/audits holds their bad input.
 TRAINING = {"audit_gradients", "audit_members_only", "audit_one_run", "audit_training"}
@@ -52,6 +55,7 @@ def sound(result):
 
 
 def refuse_or_answer(function, arguments):
+    CALLED[0] += 1
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         warnings.filterwarnings("ignore", "Warning: converting a masked element")
@@ -85,7 +89,7 @@ def test_one_broken_argument(name):
 
 
 @pytest.mark.parametrize("name", CALLS)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_several_broken_arguments(name, data):
     function, good = CALLS[name]
@@ -103,7 +107,7 @@ SCORE_CALLS = [
 
 
 @pytest.mark.parametrize("name", SCORE_CALLS)
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40 * MORE, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(NUMBERS, max_size=6),
     st.lists(NUMBERS, max_size=6),
@@ -126,7 +130,7 @@ def test_any_scores_any_level(name, members, nonmembers, delta, confidence):
 
 
 @pytest.mark.parametrize("function", [dm.clopper_pearson, dm.jeffreys, dm.bayesian, dm.gaussian, dm.advantage])
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60 * MORE, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.one_of(st.integers(0, 3), st.integers(0, 10**9), st.just(10**9)), min_size=4, max_size=4),
     st.one_of(st.just(0.0), st.just(1e-12), st.floats(0, 1, exclude_max=True)),

@@ -75,6 +75,7 @@ WORDS = [
     ),
     *("good.npz", "runs.npz", "broken.npz", "none.npz", ".", "/", "..", "a.txt", "/dev/null", "good.csv"),
 ]
+CALLED = [0]
 # Commands that run for long, write files or need extras have tests of their own; broken options stop them before that.
 COMMAND = typer.main.get_command(cli.app)
 SLOW = {"demo", "selftest", "plan", "choose", "run"}
@@ -127,6 +128,7 @@ def run(arguments):
 
 
 def check_run(arguments, folder):
+    CALLED[0] += 1
     before = sorted(path.name for path in folder.iterdir())
     code, out, err = run(arguments)
     shown = (arguments, code, out[:200], err[:500])

@@ -19,7 +19,7 @@ def swaps(arrangement: frozenset[int], records: int) -> list[frozenset[int]]:
     return [arrangement - {i} | {j} for i in arrangement for j in range(records) if j not in arrangement]
 
 
-# --- Theorem 3: tables are jointly below independent noncentral laws ----------------------------------------
+# --- Theorem 5: tables are jointly below independent noncentral laws ----------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_tables_are_dominated_and_the_limit_is_attained(
 
 
 def test_a_revealed_record_is_a_member_with_bounded_probability() -> None:
-    """Lemma 2, the limit of one guess: a·θ/(a·θ + b) with a members and b non-members hidden."""
+    """Lemma 4, the limit of one guess: a·θ/(a·θ + b) with a members and b non-members hidden."""
     records, inside, theta = 6, 2, math.exp(1.0)
     arrangements = [frozenset(s) for s in itertools.combinations(range(records), inside)]
     place = {s: k for k, s in enumerate(arrangements)}
@@ -86,7 +86,7 @@ def test_a_revealed_record_is_a_member_with_bounded_probability() -> None:
     assert -found.fun == pytest.approx(inside * theta / (inside * theta + records - inside), abs=1e-8)
 
 
-# --- Theorem 4 and Corollary 5: what δ can add --------------------------------------------------------------
+# --- Theorem 6 and Corollary 7: what δ can add --------------------------------------------------------------
 
 
 class Mechanisms:
@@ -182,7 +182,7 @@ def test_delta_adds_no_more_than_its_stein_factor(
 @pytest.mark.parametrize("flipped", [False, True])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.01), (1.0, 0.02)])
 def test_delta_of_adding_and_removing_costs_as_stated(epsilon: float, delta: float, flipped: bool) -> None:
-    """Corollary 5: odds ratio e^{2ε}, cost n₁δ·Γ·(K' + e^ε K), or n₀δ·Γ·(K + e^ε K') when records are added first."""
+    """Corollary 7: odds ratio e^{2ε}, cost n₁δ·Γ·(K' + e^ε K), or n₀δ·Γ·(K + e^ε K') when records are added first."""
     records, inside, side = 4, 2, 2
     space = Mechanisms(records, side, side, (inside - 1, inside, inside + 1))
     pairs = []

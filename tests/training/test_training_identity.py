@@ -198,6 +198,12 @@ def generator(value):
     return np.random.default_rng(value)
 
 
+def generic(value):
+    function = functools.singledispatch(lambda given: 0)
+    function.register(int, lambda given: value)
+    return function
+
+
 HOLDERS = {
     "namespace": lambda v: argparse.Namespace(epochs=v),
     "simple namespace": lambda v: types.SimpleNamespace(epochs=v),
@@ -246,6 +252,8 @@ HOLDERS = {
     "static method": lambda v: type("S", (), {"f": staticmethod(lambda: v)}),
     "property": lambda v: type("S", (), {"f": property(lambda self: v)}),
     "metaclass": lambda v: type("M", (type,), {"v": v})("S", (), {}),
+    "long number": lambda v: 10**6000 + v,
+    "generic function": generic,
     "float32": np.float32,
     "array of objects": lambda v: np.array([Plain(v), None]),
     "transposed": lambda v: np.array([[v, 3], [4, 5]]).T,
@@ -378,6 +386,40 @@ def test_built_ins_and_library_classes_that_were_replaced(monkeypatch):
     assert identity(train) == before
 
 
+def test_replaced_where_a_function_imports_it(monkeypatch):
+    def train(indices, seed):
+        import numpy
+        from sklearn.tree import DecisionTreeClassifier
+
+        return DecisionTreeClassifier().fit, numpy.mean
+
+    from sklearn.tree import DecisionTreeClassifier
+
+    before = identity(train)
+    with monkeypatch.context() as patch:
+        patch.setattr(DecisionTreeClassifier, "fit", lambda self, x, y: self)
+        assert identity(train).replaced == ("DecisionTreeClassifier.fit",)
+        assert identity(train) != before
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "mean", lambda x: 0)
+        assert identity(train).replaced == ("numpy.mean",)
+    assert identity(train) == before
+
+
+def test_objects_that_answer_by_raising():
+    class Hostile:
+        def __getattribute__(self, name):
+            raise RuntimeError(name)
+
+    with pytest.raises(InputError, match=r"value is a .*Hostile.*pass key="):
+        identity(closure(Hostile()))
+    deep = ()
+    for _ in range(100_000):
+        deep = (deep,)
+    with pytest.raises(InputError, match="pass key="):
+        identity(closure([deep]))
+
+
 def test_generators_that_every_task_seeds_do_not_count():
     def train(indices, seed):
         return np.random.permutation, random.random(), random.shuffle, np.random.shuffle
@@ -463,6 +505,26 @@ def test_a_module_is_refused_only_for_what_is_used_of_it(modules):
     identity(handed_on)
 
 
+ARGS = argparse.Namespace(epochs=1, report="a.html", model=types.SimpleNamespace(width=3, name="x"))
+
+
+def test_of_a_namespace_only_what_is_taken_counts(monkeypatch):
+    def takes(indices, seed):
+        return ARGS.epochs + ARGS.model.width
+
+    def hands_on(indices, seed):
+        return vars(ARGS)
+
+    before = identity(takes), identity(hands_on)
+    monkeypatch.setattr(ARGS, "report", "b.html")
+    assert identity(takes) == before[0]
+    assert identity(hands_on) != before[1]
+    monkeypatch.setattr(ARGS.model, "name", "y")
+    assert identity(takes) == before[0]
+    monkeypatch.setattr(ARGS.model, "width", 4)
+    assert identity(takes) != before[0]
+
+
 def test_globals_by_text(monkeypatch):
     def train(indices, seed):
         return globals()["SCALE"]
@@ -501,17 +563,21 @@ DATA, NAMES = np.arange(5), {"b", "a", "c", ("d", 1), frozenset({"e", "f"})}
 KINDS = {int, str, np.float64}
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=0)
-ARGS = parser.parse_args() if USE else None
+parser.add_argument("--report")
+ARGS = parser.parse_args().epochs if USE == "global" else None
 class Base:
     tags = {"x", "y"}
     def fit(self): return 1 in {3, 4, "x"}
+def helper(): return sys.argv[2]
 def train(indices, seed): return Base().fit(), DATA[indices], NAMES, KINDS, ARGS, object()
-print(identity(train).text)
+def reads(indices, seed): return helper()
+def parses(indices, seed): return parser.parse_args()
+print(identity({"reads": reads, "parses": parses}.get(USE, train)).text)
 """
 
 
-def run(tmp_path, *arguments, use=True):
-    (tmp_path / "mine.py").write_text(SCRIPT.replace("USE", str(use)))
+def run(tmp_path, *arguments, use="global"):
+    (tmp_path / "mine.py").write_text(SCRIPT.replace("USE", repr(use)))
     return subprocess.check_output([sys.executable, str(tmp_path / "mine.py"), *arguments], text=True)
 
 
@@ -520,5 +586,6 @@ def test_the_same_in_another_process(tmp_path):
 
 
 def test_the_command_line_of_a_script_counts(tmp_path):
-    found = [run(tmp_path, "--epochs", n, use=use) for n in ("0", "50") for use in (True, False)]
-    assert len(set(found)) == 4
+    for use in ("global", "reads", "parses"):
+        assert run(tmp_path, "--epochs", "0", use=use) != run(tmp_path, "--epochs", "50", use=use)
+    assert run(tmp_path, "--report", "a") == run(tmp_path, "--report", "b"), "what changes no value changes no key"

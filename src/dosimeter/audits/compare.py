@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dosimeter import _validate as check
+from dosimeter._files import write_text
 from dosimeter._validate import InputError
 from dosimeter.audits.audit import Audit
-from dosimeter.reading import writing
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,7 @@ class Comparison:
         """One self-contained page with all audits side by side."""
         from dosimeter.report import compare_page
 
-        page = compare_page(self.audits, self.names, self.utilities)
-        with writing(path):
-            Path(path).write_text(page, encoding="utf-8")
+        write_text(path, compare_page(self.audits, self.names, self.utilities))
 
 
 def compare(

@@ -26,7 +26,7 @@ from dosimeter.audits.loss_adversary import Asked, answers, asked_records, loss_
 from dosimeter.audits.model import fingerprint
 from dosimeter.audits.neighbouring import Distance, Neighbouring, neighbouring
 from dosimeter.audits.seeds import audit_seed
-from dosimeter.audits.shadows import provenance
+from dosimeter.audits.shadows import counted, provenance
 from dosimeter.audits.transcripts import NOT_PRIVATE, audit_transcripts, with_warnings
 from dosimeter.engine import Store
 from dosimeter.evidence import fair_coins
@@ -133,8 +133,8 @@ def audit_gradients(
         name=name,
     )
     completed = _completed(audit, plan, pair, found, asked, confidence, coins)
-    counts = {"computed": repetitions - found.cached, "cached": found.cached, "failed": 0}
-    origin = provenance(known, {"repetition": found.entries}, counts)
+    computed = repetitions - found.cached
+    origin = provenance(known, {"repetition": found.entries}, computed=computed, cached=found.cached)
     completed = replace(completed, metadata={**completed.metadata, "provenance": origin})
     return with_warnings(completed, plan.warnings)
 
@@ -379,7 +379,7 @@ def _completed(
             "sensitivity": dp.sensitivity,
             "mechanism": repr(plan.mechanism) if plan.private else None,
             "training": found.how,
-            "cached": found.cached,
+            "trainings": counted(len(found.transcripts)),
             "coins_seed": coins,
             "fingerprint": fingerprint(pair.x[: pair.size], pair.y[: pair.size]),
         },

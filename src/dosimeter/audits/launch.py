@@ -21,6 +21,7 @@ from dosimeter.audits import config as settings
 from dosimeter.audits.audit import Audit
 from dosimeter.audits.model import audit_model
 from dosimeter.audits.own_order import in_own_order
+from dosimeter.audits.shadows import counted, provenance
 from dosimeter.audits.subjects import CommandTraining, Subject, imported
 from dosimeter.engine import Store
 from dosimeter.engine.pool import cores
@@ -108,27 +109,32 @@ def _gradients(subject: Subject, config: settings.Config, store: Store) -> tuple
 
 
 def _one_model(subject: Subject, config: settings.Config, store: Store) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    model = one_model(subject, config, store)
+    model, cached = one_model(subject, config, store)
     return (model,), {
         "members": subject.data,
         "nonmembers": subject.held_out,
         "mechanism": subject.mechanism(subject.records),
-        "metadata": {"name": subject.name, "data": subject.source},
+        "metadata": {
+            "name": subject.name,
+            "data": subject.source,
+            "trainings": counted(1),
+            "provenance": provenance(None, {}, computed=1 - cached, cached=int(cached)),
+        },
     }
 
 
 def _members_only(subject: Subject, config: settings.Config, store: Store) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return (one_model(subject, config, store), subject.data), {"nonmembers": subject.held_out}
+    return (one_model(subject, config, store)[0], subject.data), {"nonmembers": subject.held_out}
 
 
-def one_model(subject: Subject, config: settings.Config, store: Store) -> Any:
-    """One model that is trained on all of the subject's records."""
+def one_model(subject: Subject, config: settings.Config, store: Store) -> tuple[Any, bool]:
+    """One model that is trained on all of the subject's records, and whether the store held it."""
     if isinstance(subject.train, CommandTraining):
         raise InputError(
             f"model.command gives outputs and no model, which audit = {config.audit!r} needs; use audit = 'training'."
         )
     if subject.recipe is None:
-        return subject.train(np.arange(subject.records), config.seed)
+        return subject.train(np.arange(subject.records), config.seed), False
     everyone = np.ones((1, subject.records), bool)
     found = next(
         train_many(
@@ -147,7 +153,7 @@ def one_model(subject: Subject, config: settings.Config, store: Store) -> Any:
     )
     if found.failed is not None:
         raise InputError(f"the model could not be trained: {found.failed}.")
-    return found.module(subject.train)
+    return found.module(subject.train), found.cached
 
 
 KINDS: Mapping[str, Kind] = {

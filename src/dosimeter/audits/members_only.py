@@ -23,6 +23,7 @@ from dosimeter.audits.game import Game, deal, shown
 from dosimeter.audits.guard import Guard
 from dosimeter.audits.null_band import FEWEST, LEVEL, Pair, Verdict, judge
 from dosimeter.audits.real_nonmembers import RealGame, audit_real, cut_nonmembers
+from dosimeter.audits.shadows import counted
 from dosimeter.audits.strength import baseline_strength
 from dosimeter.estimate import Estimate, Validity, number, percent, plain
 from dosimeter.estimators.one_run import one_run
@@ -203,6 +204,7 @@ def audit_members_only(
             "coins_seed": coins,
             "helper": helper,
             "references": count,
+            "trainings": counted(2 * count + ANCHORS if count else 0),
             "reference": "given" if trainer is not None else "default",
             "splits": list(splits),
             "generator": game.facts["generator"],

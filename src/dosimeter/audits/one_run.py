@@ -35,8 +35,7 @@ from dosimeter.audits.shadows import (
     collect,
     model_name,
     pipeline,
-    provenance,
-    trainings_of,
+    tallied,
 )
 from dosimeter.estimate import Estimate
 from dosimeter.estimators.one_run import one_run
@@ -105,7 +104,7 @@ def audit_one_run(
     way = Attack.read(attack, shadows, log_odds=signal is None)
     if not shadows and way.name != "loss":
         raise InputError(f"attack={way.name!r} needs reference models, got shadows=0; pass e.g. shadows=16, or 'loss'.")
-    seed = audit_seed(seed, where.store, "one run", base.identity, check.show(canaries), count, shadows)
+    seed = audit_seed(seed, where.store, "one run", base.identity, check.show(canaries), count)
     children = np.random.SeedSequence(seed).spawn(6)
     seeds = {
         key: int(child.generate_state(1)[0])
@@ -145,7 +144,6 @@ def audit_one_run(
         scores, stages["reference"] = _with_references(field, trained.signals, rows, way, shadows, seeds)
     else:
         scores = way.scores(trained.signals[:, rows], np.empty((0, rows.size)), np.empty((0, rows.size), bool))[0]
-    counts = trainings_of(stages.values())
     notes += [note for part in stages.values() for note in part.notes()]
     evidence = OneRun(scores, coins, coin_seed, None if base.persons is None else np.arange(coins.size))
     estimates = _estimates(evidence, delta, confidence)
@@ -178,9 +176,7 @@ def audit_one_run(
             "records": base.records,
             "unit": base.unit,
             "utility": {"runs": trained.accuracy},
-            "trainings": counts,
-            "provenance": provenance(base.known, {name: part.found for name, part in stages.items()}, counts),
-            "failed": [failure for part in stages.values() for failure in part.failed],
+            **tallied(stages, base.known),
             "seed": seed,
             "seeds": {"coins": coin_seed, "masks": seeds["masks"] if shadows else None},
             "mask_hash": mask_hash(coins),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -242,14 +242,15 @@ def _as(values: npt.NDArray[Any], kind: Kind) -> npt.NDArray[Any]:
 class Trainings:
     """What a list of trainings gave: signals (models, records) of those that worked, and what happened to the rest.
 
-    `kept` are the rows of memberships that worked, `seen` how many came, `accuracy` the means over models, `found` how
-    many models came from which entry of the store, `fits` how well the outputs of each foreign training suit the labels
-    of its members.
+    `kept` are the rows of memberships that worked, `asked` how many there were, `seen` how many came before the audit
+    had enough, `accuracy` the means over models, `found` how many models came from which entry of the store, `fits` how
+    well the outputs of each foreign training suit the labels of its members.
     """
 
     kept: IntArray
     signals: FloatArray
     failed: list[dict[str, Any]]
+    asked: int
     seen: int
     cached: int
     accuracy: dict[str, float | None]
@@ -274,11 +275,6 @@ class Trainings:
             )
         return found
 
-    def counted(self) -> dict[str, int]:
-        """How many trainings were computed now, found in the store, and failed."""
-        lost = len(self.failed)
-        return {"computed": self.seen - self.cached, "cached": self.cached, "failed": lost}
-
     def require(self, least: int, what: str) -> None:
         """Refuse to go on with fewer trainings than an audit needs; the first failure says why."""
         if self.kept.size < least:
@@ -287,6 +283,45 @@ class Trainings:
                 f"only {self.kept.size} of {self.seen} {what} worked and at least {least} are needed; repair train or "
                 f"pass more. The first that failed{why}"
             )
+
+
+def counted(asked: int, *, failed: int = 0, spared: int = 0) -> dict[str, int]:
+    """What `metadata["trainings"]` says: asked = done + failed + spared, where a test that had enough spares some."""
+    return {"asked": asked, "done": asked - failed - spared, "failed": failed, "spared": spared}
+
+
+def provenance(
+    known: Identity | None, entries: Mapping[str, Mapping[str, int]], *, computed: int, cached: int
+) -> dict[str, Any]:
+    """What `metadata["provenance"]` says: what trainings are keyed by, how many were computed now, each entry found.
+
+    It is the only part of an audit in which one that was stopped and resumed differs from one that was not.
+    """
+    return {
+        "key": None if known is None else known.text,
+        "given": known is not None and known.given,
+        "versions": [] if known is None else list(known.versions),
+        "computed": computed,
+        "cached": cached,
+        "entries": [
+            {"stage": stage, "key": key, "models": models}
+            for stage, found in entries.items()
+            for key, models in found.items()
+        ],
+    }
+
+
+def tallied(stages: Mapping[str, Trainings], known: Identity | None) -> dict[str, Any]:
+    """The metadata that tell of all trainings of an audit."""
+    parts = list(stages.values())
+    asked, seen = sum(part.asked for part in parts), sum(part.seen for part in parts)
+    failed, cached = [failure for part in parts for failure in part.failed], sum(part.cached for part in parts)
+    entries = {name: part.found for name, part in stages.items()}
+    return {
+        "trainings": counted(asked, failed=len(failed), spared=asked - seen),
+        "provenance": provenance(known, entries, computed=seen - cached, cached=cached),
+        "failed": failed,
+    }
 
 
 def collect(
@@ -322,31 +357,8 @@ def collect(
             break
     width = memberships.shape[1] if columns is None else columns.size
     table = np.array(signals) if signals else np.empty((0, width))
-    counts = np.array(kept, np.int64), table, failed, seen, cached, _mean(shares), dict(found)
-    return Trainings(*counts, stage, tuple(fits))
-
-
-def provenance(
-    known: Identity | None, entries: Mapping[str, Mapping[str, int]], counts: Mapping[str, int]
-) -> dict[str, Any]:
-    """Where trainings come from: what they are keyed by, how many were computed, and each entry that was found."""
-    return {
-        "key": None if known is None else known.text,
-        "given": known is not None and known.given,
-        "versions": [] if known is None else list(known.versions),
-        **counts,
-        "entries": [
-            {"stage": stage, "key": key, "models": models}
-            for stage, found in entries.items()
-            for key, models in found.items()
-        ],
-    }
-
-
-def trainings_of(parts: Iterable[Trainings]) -> dict[str, int]:
-    """How many trainings of all these were computed now, found in the store, and failed."""
-    each = [part.counted() for part in parts]
-    return {name: sum(one[name] for one in each) for name in ("computed", "cached", "failed")}
+    counts = len(memberships), seen, cached, _mean(shares), dict(found)
+    return Trainings(np.array(kept, np.int64), table, failed, *counts, stage, tuple(fits))
 
 
 def _accuracy(correct: BoolArray | None, members: BoolArray) -> tuple[float, float] | None:

@@ -37,17 +37,7 @@ from dosimeter.audits.claims import Claim, check_budget
 from dosimeter.audits.intervals import BY_COINS, Evidence
 from dosimeter.audits.model import fingerprint
 from dosimeter.audits.seeds import audit_seed
-from dosimeter.audits.shadows import (
-    Row,
-    Signal,
-    Trainings,
-    Where,
-    collect,
-    model_name,
-    pipeline,
-    provenance,
-    trainings_of,
-)
+from dosimeter.audits.shadows import Row, Signal, Trainings, Where, collect, model_name, pipeline, tallied
 from dosimeter.estimate import Estimate
 from dosimeter.evidence import MOST_RECORDS, fair_coins, mask_hash
 from dosimeter.training import Recipe
@@ -107,8 +97,10 @@ def audit_training(
     (its code, globals, objects by their state, modules, versions of libraries, the command line of a script), the data
     and `name`, but not files: change `name` when files that it reads change. A function that reaches something without
     a state to hash is refused unless `key` stands for it; change that text whenever the training changes.
-    `metadata["provenance"]` lists what came from the store. A training that fails twice or gives NaN is counted under
-    `metadata["failed"]` with its seed, and the rest goes on.
+    `metadata["provenance"]` lists what came from the store. A training that fails twice or gives NaN stands under
+    `metadata["failed"]` with its seed, and the rest goes on; `metadata["trainings"]` says how many were asked for,
+    done, failed, and spared by a test that had enough. Trainings whose process is killed from outside have not failed:
+    see `dosimeter.engine.run`.
 
     >>> audit_training(factory, (X, y), recipe=Recipe(epochs=10), store=Store("store")).headline  # doctest: +SKIP
     """
@@ -116,7 +108,13 @@ def audit_training(
     base = pipeline(
         train, data, recipe=recipe, signal=signal, nonmembers=nonmembers, where=where, key=key, name=name, groups=groups
     )
-    same = base.identity, game, shadows, runs, check.show(points), challenges, check.show(canaries)
+    same = (
+        base.identity,
+        game,
+        check.show(points),
+        challenges,
+        check.show(canaries),
+    )  # more models begin with the old ones
     seed = audit_seed(seed, where.store, "training", *same)
     setting = _Setting.checked(game, shadows, runs, points, challenges, select, canaries, delta, confidence, seed)
     known = None if points is None else base.units_of(read_points(points, base.records))
@@ -153,12 +151,10 @@ def audit_training(
         notes += intervals.threshold_notes(estimates)
     region, risk = both_sides(estimates, upper, base.unit)
     stages = {"shadow": first} if played.runs is None else {"shadow": first, "run": played.runs}
-    counts = trainings_of(stages.values())
-    failed = [failure for part in stages.values() for failure in part.failed]
     notes += [note for part in stages.values() for note in part.notes()]
-    if failed:
+    if failed := sum(len(part.failed) for part in stages.values()):
         total = sum(part.seen for part in stages.values())
-        notes.append(f"{len(failed)} of {total} trainings failed; their seeds and reasons stand under failed")
+        notes.append(f"{failed} of {total} trainings failed; their seeds and reasons stand under failed")
     return Audit(
         estimates=tuple(estimates),
         guard=BY_COINS,
@@ -191,9 +187,7 @@ def audit_training(
             "members": int(played.evidence.coins.sum()),
             "nonmembers": int((~played.evidence.coins).sum()),
             "utility": {"shadows": first.accuracy, "runs": None if played.runs is None else played.runs.accuracy},
-            "trainings": counts,
-            "provenance": provenance(base.known, {name: part.found for name, part in stages.items()}, counts),
-            "failed": failed,
+            **tallied(stages, base.known),
             "seed": setting.seed,
             "seeds": {key: setting.seeds[key] for key in ("masks", "coins")},
             "mask_hash": mask_hash(played.evidence.coins.ravel()),

@@ -53,6 +53,8 @@ def main() -> None:
         code = _refuse(str(error))
     except _USAGE_ERROR as error:
         code = _refuse(error.format_message())
+    except ChildProcessError as error:  # workers were killed: the same command goes on from what is kept
+        code = _refuse(str(error), 3)
     except (ImportError, OSError) as error:
         code = _refuse(str(error))
     except (KeyboardInterrupt, typer.Abort):
@@ -72,6 +74,6 @@ def _flushed(code: int) -> int:
     return code
 
 
-def _refuse(message: str) -> int:
+def _refuse(message: str, code: int = 2) -> int:
     err.print("error: " + sentence(" ".join(message.split())), markup=False, soft_wrap=True)
-    return 2
+    return code

@@ -92,10 +92,10 @@ def run(
 
 
 def _run(config: Config, store: Store, base: Path, page: Path | None, stem: str, *, dry_run: bool, json: bool) -> None:
+    from dosimeter._files import write_text
     from dosimeter.audits.launch import launch, outlook
     from dosimeter.audits.subjects import subject
     from dosimeter.cli.audit import show_audit
-    from dosimeter.reading import writing
 
     err.print(f"reading {config.data.name or config.data.file}", markup=False)
     prepared = subject(config, base=base)
@@ -112,10 +112,8 @@ def _run(config: Config, store: Store, base: Path, page: Path | None, stem: str,
     else:
         show_audit(audit)
     if config.report.json_file is not None:
-        target = base / config.report.json_file
-        with writing(target):
-            target.write_text(audit.to_json() + "\n", encoding="utf-8")
-        err.print(f"written: {target}", markup=False, soft_wrap=True)
+        write_text(base / config.report.json_file, audit.to_json() + "\n")
+        err.print(f"written: {base / config.report.json_file}", markup=False, soft_wrap=True)
     if page is None and not json and _charts():
         page = base / f"{stem}.html"
     if page is not None:

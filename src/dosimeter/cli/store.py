@@ -70,13 +70,16 @@ def gc(
             "--keep", help="Keep this key (its first digits are enough); may be repeated.", show_default=False
         ),
     ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove it; without this the command only says what would go.")
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Remove what unfinished or damaged writes have left and, if asked for, old entries.
+    """Say what unfinished or damaged writes have left and, if asked for, which entries are old; remove it with --yes.
 
     Example:
 
-        dosimeter store gc store --older-than 30d
+        dosimeter store gc store --older-than 30d --yes
     """
     from dosimeter._validate import InputError
 
@@ -86,13 +89,12 @@ def gc(
         )
     age = None if older_than is None else _seconds(older_than)
     with _opened(folder) as opened:
-        removed = opened.gc(keep=_keys(opened, keep) if keep else None, older_than=age)
+        removed = opened.gc(keep=_keys(opened, keep) if keep else None, older_than=age, dry_run=not yes)
     if json:
-        print_json(vars(removed))
-    else:
-        out.print(
-            f"Removed {len(removed.keys)} entries and {removed.leftovers} leftovers, {size(removed.bytes)} in all."
-        )
+        print_json({**vars(removed), "removed": yes})
+        return
+    found = f"{len(removed.keys)} entries and {removed.leftovers} leftovers, {size(removed.bytes)} in all"
+    out.print(f"Removed {found}." if yes else f"Would remove {found}; nothing was removed: add --yes.")
 
 
 @store.command()
@@ -117,7 +119,7 @@ def export(
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[Store]:
-    """The store of an existing folder; its warnings go to standard error, one line each."""
+    """A store that is there already; its warnings go to standard error, one line each."""
     import warnings
 
     from dosimeter._validate import InputError
@@ -127,7 +129,10 @@ def _opened(folder: Path) -> Iterator[Store]:
         raise InputError(f"{folder} is not a folder; pass the folder of a store.")
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        yield Store(folder)
+        opened = Store(folder)
+        if not opened.exists:
+            raise InputError(f"{folder} is empty, not a store; pass the folder of a store.")
+        yield opened
     for warning in found:
         err.print(f"warning: {warning.message}", markup=False, soft_wrap=True)
 

@@ -23,7 +23,7 @@ from dosimeter.engine.work import LostWorkersError, Outcome
 
 _IN_MEMORY = 256_000_000  # bytes of results that wait for their turn in memory; further ones wait on the disk
 _PATIENCE = 6  # times that a task may be lost to kills or want of memory, the last time alone
-_PAUSE = 0.1  # seconds before a lost task runs alone; doubled each time, for whatever takes the memory to pass
+_PAUSE = 0.25  # seconds before a lost task runs alone; doubled each time, for whatever takes the memory to pass
 _CALM = 4  # finished tasks a worker before one more worker is tried
 _MANY = 2**31  # workers, as good as no limit
 _POLL = 0.3  # seconds between looks at tasks that another process has in hand
@@ -133,9 +133,9 @@ class _Run:
         try:
             for turn in range(len(self._tasks)):
                 self._works(True)
-                found = self._result(turn)
+                result = self._result(turn)
                 self._works(False)
-                yield found if self._keys is None else replace(found, key=self._keys[turn])
+                yield result if self._keys is None else replace(result, key=self._keys[turn])
         except KeyboardInterrupt:
             message = f"stopped; {self._kept()}"
             self._progress.close(message)
@@ -263,13 +263,14 @@ class _Run:
             log = self._log(index, f"{outcome.error}\n\n{outcome.log}")
             raise LostWorkersError(
                 f"task {index} of {self._name} could not run: {outcome.error}, {self._losses[index]} times, at last "
-                f"with no other beside it (see {log}); free memory, or look for what ends processes here"
+                f"with no other beside it (see {log}); make room in memory and on the disk, or look for what ends "
+                "processes here"
             )
         self._pace = max(1, (self._pace or self._pool.size) // 2)
         self._calm = 0
         self._limit()
         if self._running == 0:
-            time.sleep(min(5.0, _PAUSE * 2 ** self._losses[index]))
+            time.sleep(min(10.0, _PAUSE * 2 ** self._losses[index]))
         self._again.append(index)
 
     def _recover(self) -> None:

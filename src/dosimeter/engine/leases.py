@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import secrets
 import sys
 import threading
 from pathlib import Path
 
+from dosimeter.engine.scratch import machine
+
 HEARTBEAT = 5.0  # seconds
 EXPIRES = 60.0  # seconds of silence after which a claim is void
+_NEW = "new-"
 _PROCESS = secrets.token_hex(8)
 
 
@@ -31,7 +33,7 @@ class Leases:
         self._descriptor = -1
         self._possible = sys.platform != "win32"
         self._held: set[str] = set()
-        self._closed = threading.Event()
+        self._closed, self._touching = threading.Event(), threading.Lock()
         self.working = False  # only then does the file show signs of life: an idle owner must not keep others waiting
 
     def claim(self, key: str) -> bool:
@@ -71,9 +73,11 @@ class Leases:
             self.release(key)
         self._possible = False
         if self._own is not None:
+            self._sweep()
             with contextlib.suppress(OSError):
                 self._own.unlink()
-            os.close(self._descriptor)
+            with self._touching:
+                os.close(self._descriptor)
             self._own = None
             with contextlib.suppress(OSError):  # another run may be using it
                 self._folder.rmdir()
@@ -83,33 +87,44 @@ class Leases:
         if self._own is not None or not self._possible:
             return self._own
         own = self._folder / f"run-{secrets.token_hex(8)}"
+        new = own.with_name(f"{_NEW}{own.name}")  # until it is locked, lest another takes it for a dead one
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             if self._folder.is_symlink():
                 raise NotADirectoryError
-            self._descriptor = os.open(own, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+            self._descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         except OSError:
             self._possible = False
             return None
         with contextlib.suppress(OSError):
-            os.write(self._descriptor, f"{_machine()} {_PROCESS}".encode())
-        self._possible = _locked(self._descriptor)
+            os.write(self._descriptor, f"{machine()} {_PROCESS}".encode())
+        try:
+            self._possible = _locked(self._descriptor)
+            new.replace(own)
+        except OSError:
+            self._possible = False
         if not self._possible:
             os.close(self._descriptor)
             with contextlib.suppress(OSError):
-                own.unlink()
+                new.unlink(missing_ok=True)
+                own.unlink(missing_ok=True)
             return None
         self._own = own
-        for other in list(self._folder.iterdir()):  # what killed runs have left
-            if other != own:
-                self._void(other)
+        self._sweep()
         threading.Thread(target=self._beat, daemon=True, name="dosimeter-lease").start()
         return own
 
+    def _sweep(self) -> None:
+        """Remove what killed runs have left."""
+        with contextlib.suppress(OSError):
+            for other in list(self._folder.iterdir()):
+                if other != self._own:
+                    self._void(other)
+
     def _beat(self) -> None:
         while not self._closed.wait(HEARTBEAT):
-            if self.working:
-                with contextlib.suppress(OSError):
+            with self._touching, contextlib.suppress(OSError):
+                if self.working and not self._closed.is_set():
                     os.utime(self._descriptor)
 
     def _mine(self, lease: Path) -> bool:
@@ -130,7 +145,8 @@ class Leases:
             found = os.fstat(descriptor)
             silent = os.fstat(self._descriptor).st_mtime - found.st_mtime > EXPIRES  # both by the clock of the disk
             # A lock that is free may be one that another machine holds and this one cannot see.
-            dead = _locked(descriptor) and _content(lease).split()[:1] in ([], [_machine()])
+            free = not lease.name.startswith(_NEW) and _locked(descriptor)
+            dead = free and _content(lease).split()[:1] in ([], [machine()])
             if (dead or silent) and os.lstat(lease).st_ino == found.st_ino:
                 lease.unlink()
                 return True
@@ -152,14 +168,6 @@ def _content(lease: Path) -> str:
             os.close(descriptor)
     except OSError:
         return ""
-
-
-def _machine() -> str:
-    """What tells this machine, since it was started, from others that may share the disk."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return platform.node().replace(" ", "-") or "unknown"
 
 
 def _locked(descriptor: int) -> bool:

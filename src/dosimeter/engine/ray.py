@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from dosimeter._optional import require
 from dosimeter._validate import InputError
+from dosimeter.engine.scratch import Scratch, descendants, remove_abandoned
 from dosimeter.engine.tasks import Function, Task
 from dosimeter.engine.work import LOG_TAIL, WORKER, Outcome, call, environment, one_line
 
@@ -48,12 +49,16 @@ class Ray:
         self._allowed: int | None = None
         self._running: dict[Any, tuple[int, float]] = {}  # ticket and time of submission
         self._function = function
+        self._scratch: Scratch | None = None
+        remove_abandoned()
+        self._before = descendants()
         self._started = self._connect(address)
         try:
             self._shared = self._ray.put(dict(shared)) if shared else {}
             settings = {"env_vars": WORKER}
             self._call = self._ray.remote(num_cpus=1, max_retries=0, runtime_env=settings)(_remote)
             self._limit = self._ceiling()
+            self._note()
         except BaseException:
             self.close()
             raise
@@ -88,7 +93,13 @@ class Ray:
             outcomes.append((ticket, outcome))
         if time.monotonic() - self._asked > 5.0:
             self._limit = self._ceiling()
+            self._note()
         return outcomes
+
+    def _note(self) -> None:
+        """Remember the processes of a cluster that we have started: its agents outlive a driver that is killed."""
+        if self._scratch is not None:
+            self._scratch.note_processes(descendants() - self._before)
 
     def close(self) -> None:
         for reference in self._running:
@@ -98,6 +109,8 @@ class Ray:
         if self._started:
             self._started = False
             self._ray.shutdown()
+        if self._scratch is not None:
+            self._scratch.close()
 
     def _failure(self, error: Exception, elapsed: float) -> Outcome:
         if isinstance(error, self._ray.exceptions.RayTaskError):
@@ -125,6 +138,7 @@ class Ray:
             if named not in ("auto", "local"):
                 self._ray.init(address=named, **options)
             elif named == "local" or not self._joined(options):
+                self._scratch = Scratch()
                 self._ray.init(address="local", num_cpus=self._workers, include_dashboard=False, **options)
         except (ConnectionError, ImportError, RuntimeError, ValueError, OSError) as error:
             raise InputError(

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import shutil
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dosimeter._files import naming
 from dosimeter.engine.tasks import Arrays
 
 _PREFIX = "dosimeter-run-"
 _LOGS = "dosimeter-logs-"
+_PROCESSES = "processes"
 _WEEK = 7 * 86_400.0  # seconds that logs are kept
 
 
@@ -26,11 +30,17 @@ class Scratch:
     """A folder for one run. A killed process cannot remove its folder, but its lock is gone: so the next run knows."""
 
     def __init__(self) -> None:
-        _remove_abandoned()
+        remove_abandoned()
         self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self._lock = _locked(self.folder / "new", create=True)
         with contextlib.suppress(OSError):
             (self.folder / "new").replace(self.folder / "lock")  # under this name it is always held
+
+    def note_processes(self, pids: Iterable[int]) -> None:
+        """Remember processes that may outlive this one; whoever finds the folder abandoned ends them."""
+        known = [f"{machine()} {pid} {born}" for pid in pids if (born := _born(pid)) is not None]
+        with contextlib.suppress(OSError):
+            (self.folder / _PROCESSES).write_text("\n".join(known))
 
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -51,7 +61,8 @@ class Logs:
             _remove_old_logs()
             self._folder = Path(tempfile.mkdtemp(prefix=_LOGS))
         file = self._folder / f"{name}.txt"
-        file.write_text(text, encoding="utf-8", errors="replace")
+        with naming(file):
+            file.write_text(text, encoding="utf-8", errors="replace")
         return file
 
 
@@ -60,7 +71,7 @@ def write_shared(folder: Path, shared: Mapping[str, npt.NDArray[Any]]) -> list[t
     files = []
     for index, (name, array) in enumerate(shared.items()):
         file = folder / f"shared-{index}.npy"
-        with file.open("wb") as stream:
+        with naming(file), file.open("wb") as stream:
             np.lib.format.write_array(stream, array, allow_pickle=False)
         files.append((name, str(file)))
     return files
@@ -102,13 +113,65 @@ def _locked(file: Path, *, create: bool) -> int | None:
     return descriptor
 
 
-def _remove_abandoned() -> None:
+def remove_abandoned() -> None:
+    """Remove the folders of runs that were killed, and end the processes that outlived them."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         lock = _locked(folder / "lock", create=False)
         if lock is not None:
-            with contextlib.suppress(OSError):
-                shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError, ValueError):
+                _end_noted(folder)
+            shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
+
+
+def machine() -> str:
+    """What tells this machine, since it was started, from others and from itself before."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return platform.node().replace(" ", "-") or "unknown"
+
+
+def descendants() -> set[int]:
+    """The processes that this one has started, and theirs; none where the system does not tell."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        fields = _fields(int(folder.name))
+        if fields:
+            children.setdefault(int(fields[1]), []).append(int(folder.name))
+    found: set[int] = set()
+    waiting = [os.getpid()]
+    while waiting:
+        young = children.get(waiting.pop(), [])
+        found.update(young)
+        waiting += young
+    return found
+
+
+def _fields(pid: int) -> list[str]:
+    """What /proc says of a process from its state on: the name before it may hold anything."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _born(pid: int) -> str | None:
+    """When a process was started, which tells it from a later one with its number."""
+    fields = _fields(pid)
+    return fields[19] if len(fields) > 19 else None
+
+
+def _end_noted(folder: Path) -> None:
+    try:
+        lines = (folder / _PROCESSES).read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        where, pid, born = line.split()
+        if where == machine() and _born(int(pid)) == born:
+            with contextlib.suppress(OSError):
+                os.kill(int(pid), signal.SIGKILL)
 
 
 def _remove_old_logs() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import signal
@@ -21,6 +22,7 @@ from dosimeter._validate import show
 from dosimeter.engine.tasks import Arrays, Function, Task
 from dosimeter.estimate import plain
 
+_NO_ROOM = (errno.ENOMEM, errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 _NO_MEMORY = "DefaultCPUAllocator: can't allocate memory"  # torch raises a RuntimeError
 # Signals by which a process ends itself; any other one was sent by somebody: a person, a scheduler, or the system
 # when memory runs out.
@@ -65,6 +67,7 @@ def call(function: Function, task: Task, shared: Mapping[str, npt.NDArray[Any]])
             arrays, info = _checked(function(task, shared))
     except (Exception, SystemExit) as error:
         lost = isinstance(error, (KilledError, MemoryError)) or _NO_MEMORY in str(error)
+        lost = lost or (isinstance(error, OSError) and error.errno in _NO_ROOM)
         return Outcome(error=one_line(error), log=traceback.format_exc(), peak=peak_memory(), lost=lost)
     return Outcome(arrays=arrays, info=info, peak=peak_memory())
 

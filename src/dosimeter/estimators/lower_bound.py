@@ -104,12 +104,12 @@ def game_of(evidence: Scores | OneRun) -> str:
 def prove(bins: Bins, game: str, neighbours: str, delta: float, alpha: float) -> Proof:
     """The bound as a function of counts in bins of ranks: what a verifier recomputes.
 
-    A run of its own for each record makes the law of all scores one that adding or removing a label changes in one
-    factor: the case of add/remove neighbours, whatever the two worlds of a run are.
+    A run of its own for each record makes the law of all scores a product: the bound is for the two worlds of a run,
+    whatever these are.
     """
     if game == "coins":
         return coins_bound(bins, delta, alpha)
-    return pools_bound(bins, delta, alpha, "add/remove" if game == "runs" else neighbours)
+    return pools_bound(bins, delta, alpha, neighbours, independent=game == "runs")
 
 
 def _relation(evidence: Scores | OneRun, neighbours: str | None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from dosimeter import _files
 from dosimeter import _validate as check
 from dosimeter._optional import require
 from dosimeter._validate import InputError
@@ -105,8 +106,7 @@ def write_text(text: str, path: str | Path) -> Path:
     target = Path(path)
     if not target.parent.is_dir() or target.is_dir():
         raise InputError(f"path {check.show(str(path))} cannot be written: give a file name in a folder that exists.")
-    with writing(target):
-        target.write_text(text, encoding="utf-8")
+    _files.write_text(target, text)
     return target
 
 

@@ -181,10 +181,10 @@ def played(audit: Audit) -> str:
     meta = audit.metadata
     tell = _one_run if meta.get("kind") == "one-run" else _game
     body = "".join(paragraph(text) for text in tell(meta))
-    count = meta.get("trainings") or {}
-    if count:
+    count, origin = meta.get("trainings") or {}, meta.get("provenance") or {}
+    if count and origin:
         body += paragraph(
-            f"{count['computed']} trainings were computed now, {count['cached']} were found in the store, "
+            f"{origin['computed']} trainings were computed now, {origin['cached']} were found in the store, "
             f"{count['failed']} failed.",
             "note",
         )

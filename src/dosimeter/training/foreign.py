@@ -265,8 +265,9 @@ def command_task(task: Task, shared: Arrays) -> tuple[dict[str, Any], dict[str, 
         except OSError as error:
             raise UnusableError(f"the command could not be started: {error}") from None
         sys.stderr.write(done.stderr)
-        if killed(done.returncode):
-            raise KilledError(f"the command was ended by {signal_name(done.returncode)}")
+        ended = 128 - done.returncode if done.returncode > 128 else done.returncode  # as a shell tells of a signal
+        if killed(ended):
+            raise KilledError(f"the command was ended by {signal_name(ended)}")
         if done.returncode:
             end = check.show(done.stderr.strip()[-200:], 220)
             raise UnusableError(f"the command ended with code {done.returncode}: {end}")

@@ -18,6 +18,7 @@ import importlib
 import importlib.util
 import inspect
 import io
+import itertools
 import logging
 import os
 import random
@@ -37,7 +38,6 @@ from dosimeter.training.names import names_in, texts_in
 from dosimeter.training.sources import file_hash, installed, installed_code, stamp
 
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented)})
-_MAIN = ("__main__", "__mp_main__")
 _NO_STATE = (logging.Logger, type(threading.Lock()), type(threading.RLock()))  # nothing in them changes a number
 _OF_THE_CLASS = {"__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "_abc_impl", "__annotations__"}
 _NOT_READ = {("sys", "path"), ("sys", "modules"), ("sys", "meta_path"), ("sys", "path_importer_cache")}
@@ -123,7 +123,7 @@ class _Walk:
     def feed(self, value: Any, place: Place, *, maybe: str | None = None) -> None:
         """Write a value, or its number, and leave what it holds to the queue."""
         if type(value) in _PLAIN:
-            self.write(type(value).__name__, value if type(value) is bytes else repr(value))
+            self.write(type(value).__name__, value if type(value) is bytes else _spelled(value))
             if type(value) is str and len(value) <= 100 and len(self.texts) < _MOST_TEXTS:
                 self.texts.add(value)
             return
@@ -145,12 +145,14 @@ class _Walk:
         self.write("object", str(self.numbers[id(value)]))
 
     def finish(self) -> None:
-        """Write what waits, then what the process gives: the command line and environment variables, where used."""
+        """Write what waits, then what the process gives, where code reads it: the command line, the environment.
+
+        A command line that code turned into values, e.g. by argparse, is among the values that are reached; as a whole
+        it would also tell apart runs that differ in the engine or the name of a report.
+        """
         self._drain()
         self.maybe = None
-        if self.modules.intersection(_MAIN) and getattr(sys.modules["__main__"], "__file__", None) is not None:
-            self.mentioned.add("argv")
-        if not self.mentioned.isdisjoint(("argv", "parse_args", "parse_known_args")):
+        if not self.mentioned.isdisjoint(("argv", "orig_argv", "parse_args", "parse_known_args", "docopt")):
             self.write("command line", repr(sys.argv[1:]))
         if not self.mentioned.isdisjoint(("environ", "environb", "getenv", "getenvb")):
             self.write("environment", repr(_variables(self.texts | self.mentioned)))
@@ -160,7 +162,12 @@ class _Walk:
             item = self.certain.popleft() if self.certain else self.possible.pop(next(iter(self.possible)))
             self.maybe, self.settled = item.maybe, self.settled and item.maybe is not None
             self.write("is", str(self.numbers[id(item.value)]))
-            _content(item.value, self, item.place)
+            try:
+                _content.dispatch(type(item.value))(item.value, self, item.place)
+            except UnreachableStateError:
+                raise
+            except Exception:  # objects of all kinds answer here, and some answer by raising
+                self.refuse(item.value, item.place)
         self.maybe = None
 
     def _promoted(self) -> bool:
@@ -198,6 +205,12 @@ class _Walk:
         self.versions.add(found)
         self.write("version", found)
 
+    def plain(self, kind: str, value: Any, parts: Iterable[Any]) -> None:
+        """Write a container of plain values at once."""
+        self.write(f"{kind} of plain", repr(value))
+        if len(value) <= 1000:
+            self.texts.update(part for part in parts if type(part) is str)
+
     def all_of(self, values: Iterable[Any], place: Place) -> None:
         for index, value in enumerate(values):
             self.feed(value, place / f"[{index}]")
@@ -207,6 +220,11 @@ class _Walk:
         for name in sorted(values, key=str):
             self.write("attribute", str(name))
             self.feed(values[name], place / f".{name}")
+
+
+def _spelled(value: Any) -> str:
+    """A plain value; Python does not spell very long numbers out."""
+    return hex(value) if type(value) is int else repr(value)
 
 
 def _variables(texts: set[str]) -> list[tuple[str, str]]:
@@ -310,9 +328,7 @@ def _(value: list, walk: _Walk, place: Place) -> None:  # type: ignore[type-arg]
         walk.feed(type(value), place / ".__class__")
         _state(value, walk, place)
     elif all(type(item) in _PLAIN for item in value):
-        walk.write("list of plain", repr(value))
-        if len(value) <= 1000:
-            walk.texts.update(item for item in value if type(item) is str)
+        walk.plain("list", value, value)
     else:
         walk.write("list", str(len(value)))
         walk.all_of(value, place)
@@ -323,6 +339,9 @@ def _(value: dict, walk: _Walk, place: Place) -> None:  # type: ignore[type-arg]
     if type(value) is not dict:
         walk.feed(type(value), place / ".__class__")
         _state(value, walk, place)
+        return
+    if all(type(key) in _PLAIN and type(item) in _PLAIN for key, item in value.items()):
+        walk.plain("dict", value, itertools.chain(value, value.values()))
         return
     walk.write("dict", str(len(value)))
     for key, item in value.items():
@@ -474,28 +493,35 @@ def _own_code(function: types.FunctionType, walk: _Walk, place: Place) -> None:
 
 
 def _along(value: Any, path: tuple[str, ...], walk: _Walk, place: Place) -> None:
-    """Follow `module.module.name` as far as it leads through modules, and write what stands there."""
+    """Follow `module.module.name` as far as it leads through modules and namespaces, and write what stands there."""
     place, rest = place / f" → {path[0]}", path[1:]
-    while isinstance(value, types.ModuleType) and rest:
+    while rest and (isinstance(value, types.ModuleType) or _is_namespace(value)):
         name = rest[0]
         found = vars(value).get(name, _MISSING)
         if found is _MISSING and isinstance(inspect.getattr_static(type(value), name, None), property):
             found = getattr(value, name)
         if found is _MISSING:
             break
-        library = installed(value)
         walk.write("attribute", name)
-        if library:
-            walk.version_of(value.__name__)
-            if (value.__name__, name) in _NOT_READ:
+        module = value if isinstance(value, types.ModuleType) else None
+        library = module is not None and installed(module)
+        if module is not None and library:
+            walk.version_of(module.__name__)
+            if (module.__name__, name) in _NOT_READ:
                 return
-        else:
-            walk.modules.add(value.__name__)
+        elif module is not None:
+            walk.modules.add(module.__name__)
         place, rest, value = place / f".{name}", rest[1:], found
         if library and not isinstance(found, _CODE):
             walk.feed(value, place, maybe="")  # the state of a library counts where it can be read
             return
     walk.feed(value, place)
+
+
+def _is_namespace(value: Any) -> bool:
+    """Whether this is an object with attributes and nothing else: code that takes one of them reaches no other."""
+    kind = type(value)
+    return kind is types.SimpleNamespace or (kind.__name__ == "Namespace" and _home(kind) == "argparse")
 
 
 _MISSING: Any = object()
@@ -518,10 +544,28 @@ def _imported(
         found = _own_module(".".join(parts[:count]), walk)
         if found is not None:
             walk.feed(found, place / f" → {found.__name__}")
-    for one in wanted if found is not None else ():
+    if found is None:
+        _replaced_in(sys.modules.get(name), wanted, walk, place)
+        return
+    for one in wanted:
         loaded = f"{name}.{one}" in sys.modules
         if (loaded or one not in vars(found)) and (part := _own_module(f"{name}.{one}", walk)) is not None:
             walk.feed(part, place / f" → {part.__name__}")
+
+
+def _replaced_in(module: types.ModuleType | None, names: Iterable[str], walk: _Walk, place: Place) -> None:
+    """Functions and classes of the caller that stand in an installed module, or on its classes, in place of others."""
+    for name in sorted(set(names) | (walk.mentioned & vars(module).keys()) if module is not None else ()):
+        held = vars(module).get(name)
+        if isinstance(held, types.FunctionType) and not installed_code(held.__code__, held.__globals__):
+            walk.replaced.add(f"{getattr(module, '__name__', '')}.{name}")
+            walk.feed(held, place / f" → {name}")
+        elif isinstance(held, type):
+            for base in held.__mro__:
+                if not installed(sys.modules.get(_home(base))):
+                    walk.feed(base, place / f" → {name}")
+                else:
+                    _replaced_members(base, walk, place / f" → {name}")
 
 
 def _own_module(name: str, walk: _Walk) -> types.ModuleType | None:
@@ -676,15 +720,20 @@ def _home(kind: type) -> str:
 
 
 def _library_class(kind: type, walk: _Walk, place: Place) -> None:
-    """Members of an installed class that somebody has replaced: functions of the caller, and plain values."""
+    """Members of an installed class that somebody may have replaced: functions of the caller, and plain values."""
+    _replaced_members(kind, walk, place)
+    for name, member in sorted(vars(kind).items()):
+        if type(member) in _PLAIN and not _dunder(name):
+            walk.write("member", name)
+            walk.feed(member, place / f".{name}")
+
+
+def _replaced_members(kind: type, walk: _Walk, place: Place) -> None:
     for name, member in sorted(vars(kind).items()):
         inner = member.__func__ if isinstance(member, staticmethod | classmethod) else member
         inner = inner.fget if isinstance(inner, property) else inner
         if isinstance(inner, types.FunctionType) and not installed_code(inner.__code__, inner.__globals__):
             walk.replaced.add(f"{kind.__qualname__}.{name}")
-            walk.write("member", name)
-            walk.feed(member, place / f".{name}")
-        elif type(inner) in _PLAIN and not _dunder(name):
             walk.write("member", name)
             walk.feed(member, place / f".{name}")
 

@@ -2,7 +2,7 @@
 
 Two forms, both functions of pooled ranks alone. Nothing is drawn, nothing is discarded, ties count as groups:
 `coins` for labels thrown by independent fair coins, `pools` for a random split into pools of fixed sizes.
-The proofs are in docs/honest-bounds.md.
+The proofs are in docs/headline.md.
 """
 
 from dosimeter.estimators.headline.bins import Bins, rank_bins

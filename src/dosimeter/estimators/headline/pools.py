@@ -24,21 +24,29 @@ from dosimeter.estimators.headline.layout import SIZES, Pairing, layouts
 from dosimeter.estimators.headline.proof import Proof, nothing
 from dosimeter.estimators.headline.reach import DESIGN, reach
 from dosimeter.estimators.headline.shapes import ACTIVE, BOTH, IN, KINDS, OUT, Learner, View
-from dosimeter.estimators.headline.tables import REPLACE, DeltaCost, Table, Tables
+from dosimeter.estimators.headline.tables import ADD_REMOVE, REPLACE, DeltaCost, Table, Tables
 
 _PART = 20  # at most this share of the bins left on a side is revealed at a time
 _REFERENCE = 4.0  # hidden records for each tested one that a one-sided leak is compared with
 _REFERENCE_SHARE = 0.2  # of all records, at least
 _MARGIN = 0.8  # of the limit: how much of it a plan on predicted counts may use
 _CHEAP = 0.3  # an allowance of so many standard deviations is taken at once
+_LEAK_SHARE = 0.5  # of the level: the most that runs given away by δ may cost
 _GRID = 100  # points of the reported log odds ratio in a unit
 
 
-def pools_bound(bins: Bins, delta: float, alpha: float, neighbours: str = REPLACE) -> Proof:
-    """The largest ε that (ε, δ)-DP is rejected at for these neighbours, at level alpha."""
+def pools_bound(
+    bins: Bins, delta: float, alpha: float, neighbours: str = REPLACE, *, independent: bool = False
+) -> Proof:
+    """The largest ε that (ε, δ)-DP is rejected at for these neighbours, at level alpha.
+
+    With `independent` every score comes from a run of its own, and ε is that of the two worlds of a run.
+    """
     if bins.records.size < 2:
         return nothing(bins.total)
-    search = _Search.of(bins, delta, alpha, neighbours)
+    if independent:
+        neighbours = ADD_REMOVE
+    search = _Search.of(bins, delta, alpha, neighbours, independent)
     view, design = search.first()
     frozen = float(design.max())
     plans = search.plans(view, design / DESIGN, planned_at=0.7 * frozen, chosen={})
@@ -78,11 +86,16 @@ class _Search:
     alpha: float
     cost: DeltaCost
     delta_share: float  # of the level, spent on δ; fixed by the sizes and δ alone
+    leaks: int = 0  # independent runs: the members that δ may account for
 
     @classmethod
-    def of(cls, bins: Bins, delta: float, alpha: float, neighbours: str) -> _Search:
+    def of(cls, bins: Bins, delta: float, alpha: float, neighbours: str, independent: bool) -> _Search:
         members = int(bins.members.sum())
         nonmembers = bins.total - members
+        if independent:
+            learner = Learner(bins, members / bins.total, one_sided_caps=False)
+            leaks, missed = leaks_of(bins.total, delta, alpha)
+            return cls(bins, learner, alpha, DeltaCost(0.0, neighbours), missed / alpha, leaks)
         if neighbours == REPLACE:
             cost = DeltaCost(members * nonmembers * delta, neighbours)
             share = float(np.clip(0.1 + 0.2 * math.log10(1 + cost.total), 0.1, 0.5))
@@ -91,6 +104,11 @@ class _Search:
             share = float(np.clip(2 * math.sqrt(cost.total), 0.02, 0.5))
         learner = Learner(bins, members / bins.total, one_sided_caps=False)
         return cls(bins, learner, alpha, cost, share if delta > 0 else 0.0)
+
+    @property
+    def pays(self) -> bool:
+        """Whether δ takes anything from a test."""
+        return self.cost.total > 0 or self.leaks > 0
 
     def limit(self, share: float) -> float:
         """The most that a unit of δ may cost a test with this share of the level."""
@@ -172,7 +190,7 @@ class _Search:
                 ends = centre + base + grid / 2, centre + base - grid / 2
                 return self._lost(grid, a, b, *ends, float(view.chance[kind])) * 2 * weight.max(1)
 
-            lost = both if self.cost.total > 0 else None
+            lost = both if self.pays else None
             return reach(counts, leaning, sign, sign * (centre + base), lost=lost, two_sided=True)
         side, guess = (upper, 1.0) if kind == IN else (lower, -1.0)
         hidden = float(records[upper].sum() + records[lower].sum())
@@ -185,7 +203,7 @@ class _Search:
 
         counts = records[side]
         signs = np.full(counts.size, guess)
-        return reach(counts, guess * odds[side], signs, signs * base, lost=one if self.cost.total > 0 else None)
+        return reach(counts, guess * odds[side], signs, signs * base, lost=one if self.pays else None)
 
     def _lost(
         self,
@@ -197,6 +215,8 @@ class _Search:
         chance: float,
     ) -> FloatArray:
         """About how many members of one table an allowance for δ takes; `above` and `below` are log-odds."""
+        if self.leaks:
+            return np.full(grid.shape, float(self.leaks))
         upper, lower = np.maximum(upper, 1e-9), np.maximum(lower, 1e-9)
         p, q = special.expit(above), special.expit(below)
         spread = 1 / np.sqrt(1 / (upper * p * (1 - p)) + 1 / (lower * q * (1 - q)))
@@ -216,7 +236,7 @@ class _Search:
         for kind in view.tested:
             before = chosen.get(kind)
             sizes = SIZES if before is None else (before.size, 2 * before.size)
-            plan = self._plan(view, kind, design, sizes if self.cost.total > 0 else sizes[:1], planned_at)
+            plan = self._plan(view, kind, design, sizes if self.pays else sizes[:1], planned_at)
             if plan is not None:
                 found[kind] = plan
         return found
@@ -228,21 +248,26 @@ class _Search:
         expected = special.expit(view.of(kind) + self.learner.base) * self.bins.records
         for size, pairings in layouts(self.bins, view, kind, design, sizes, self.learner.base):
             allowance, score, lost = 0, 0.0, 0.0
-            if self.cost.total > 0:
+            if self.pays:
                 tables = Tables.of([_predicted(pairing, self.bins.records, expected) for pairing in pairings])
                 if not tables.rows:
                     continue
-                allowance = tables.least_allowance(planned_at, self.cost, _MARGIN * self.limit(share))
-                planned = Tables(tables.rows, allowance)
-                score, lost = planned.score(max(planned_at, float(design[kind])))
-            if best is None or score > best[0] or (lost <= _CHEAP and self.cost.total > 0):
+                allowance = self._allowance(tables, planned_at, share)
+                score, lost = Tables(tables.rows, allowance).score(max(planned_at, float(design[kind])))
+            cheap = self.pays and lost <= _CHEAP
+            if best is None or score > best[0] or cheap:
                 best = (score, size, pairings, allowance)
-            if self.cost.total > 0 and lost <= _CHEAP:
+            if cheap:
                 break
         if best is None:
             return None
         tables = Tables.of([_observed(pairing, self.bins) for pairing in best[2]], best[3])
         return _Plan(tables, share, best[1]) if tables.rows else None
+
+    def _allowance(self, tables: Tables, planned_at: float, share: float) -> int:
+        if self.leaks:
+            return self.leaks * max(row.weight for row in tables.rows)
+        return tables.least_allowance(planned_at, self.cost, _MARGIN * self.limit(share))
 
     def largest(self, plan: _Plan, view: View, grid: FloatArray) -> Proof:
         """The proof of the largest point of the grid that this test rejects; ε = 0 if it rejects none."""
@@ -260,6 +285,18 @@ class _Search:
         below = sum(row.members for row in rows) - above
         learned = int(self.bins.records[view.low : view.high].sum())
         return Proof(float(grid[at]), upper, above, lower, below, learned, plan.tables.allowance)
+
+
+def leaks_of(records: int, delta: float, alpha: float) -> tuple[int, float]:
+    """How many of so many independent runs δ may give away, and the chance that it gives away more.
+
+    A run of an (ε, δ)-DP mechanism tells its world with probability δ and is ε-DP otherwise (Kairouz, Oh and Viswanath
+    2015), so the number of runs that tell is Binomial(records, δ).
+    """
+    leaks = 0
+    while (missed := float(special.bdtrc(leaks, records, delta))) > _LEAK_SHARE * alpha:
+        leaks += 1
+    return leaks, missed
 
 
 def _last(grid: FloatArray, holds: Callable[[float], bool]) -> int:

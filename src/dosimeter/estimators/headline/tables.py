@@ -1,8 +1,8 @@
 """Tables of upper against lower ranks, members against non-members, and what δ can do to them.
 
 Given how many members a table holds, the number of members among its upper records lies below Fisher's noncentral
-hypergeometric law of odds ratio θ, and tables that share no record are jointly below independent ones (Theorem 3 in
-docs/honest-bounds.md). With δ > 0 the excess is bounded by Stein's method (Theorem 4): a weighted count less a
+hypergeometric law of odds ratio θ, and tables that share no record are jointly below independent ones (Theorem 5 in
+docs/headline.md). With δ > 0 the excess is bounded by Stein's method (Theorem 6): a weighted count less a
 whole allowance keeps its level but for a cost in proportion to the Stein factors computed here.
 """
 
@@ -43,7 +43,7 @@ class DeltaCost(NamedTuple):
     """What δ may cost: `total` counts pairs of data sets, `flipped` says that records are added before one is removed.
 
     For replace-one neighbours each pair inside a table costs its Stein factor once; for add/remove the two steps
-    of a swap cost as many times as there are records to take them with (Corollary 5).
+    of a swap cost as many times as there are records to take them with (Corollary 7).
     """
 
     total: float
@@ -106,7 +106,7 @@ def stein_factors(table: Table, theta: float) -> tuple[float, float]:
     """The largest |g(r+1) − g(r)| of the Stein equation: over indicators of r ≥ t, and for the identity.
 
     The first is largest where the law has its mass. The second may rise towards the ends; there it is
-    bounded by the inverse slope of the drift, see docs/honest-bounds.md.
+    bounded by the inverse slope of the drift, see docs/headline.md.
     """
     law = table.law(theta)
     if law.mass.size < 2:
