@@ -31,12 +31,17 @@ def posterior_sweep(total: int) -> Work:
 
 def lower_bound(members: int) -> Work:
     inside, outside = data.scores(members)
-    return lambda: dm.lower_bound(dm.Scores(inside, outside), delta=data.DELTA).low
+    return lambda: dm.lower_bound(dm.Scores(inside, outside, independent=True), delta=data.DELTA).low
 
 
 def mean_lower_bound(members: int, draws: int) -> Work:
     samples = [data.scores(members, seed) for seed in range(draws)]
-    return lambda: float(np.mean([dm.lower_bound(dm.Scores(*sample), delta=data.DELTA).low for sample in samples]))
+
+    def work() -> float:
+        runs = [dm.Scores(*sample, independent=True) for sample in samples]
+        return float(np.mean([dm.lower_bound(scores, delta=data.DELTA).low for scores in runs]))
+
+    return work
 
 
 def one_run(records: int, method: str = "binomial", delta: float = data.DELTA) -> Work:
