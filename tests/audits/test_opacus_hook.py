@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from dosimeter import DpSgd, InputError
-from dosimeter.accounting import Gaussian
+from dosimeter.accounting import Composition, Gaussian
 from dosimeter.attacks.gradient import Transcripts
 from dosimeter.audits.transcripts import audit_transcripts
 from dosimeter.region import epsilon_from_mu
@@ -267,6 +267,8 @@ def test_blocks_can_be_resumed_and_stand_inside_one_another():
     assert first.transcript.distances == pytest.approx(CLIP * held[:4], rel=1e-3)
     assert second.transcript.distances == pytest.approx(CLIP * held[[0, 1, 6, 7]], rel=1e-3)
     assert first.transcript.projections[:2] == pytest.approx(second.transcript.projections[:2])
+    with first, pytest.raises(InputError, match="watches already"), first:
+        pass
     assert "clip_and_accumulate" not in vars(training.optimizer)
     assert type(training.loader.batch_sampler).__name__ == "UniformWithReplacementSampler"
 
@@ -321,24 +323,26 @@ def test_full_batches_need_no_loader():
         assert (watch.transcript.distances > 0).all()
 
 
-def by_hand(watch, sizes, training):
+def by_hand(watch, batches, training):
     with watch:
-        for size in sizes:
+        for rows in batches:
             training.optimizer.zero_grad()
-            LOSS(training.model(X[:size]), Y[:size]).backward()
+            LOSS(training.model(X[rows]), Y[rows]).backward()
             training.optimizer.step()
 
 
-def test_batches_of_several_sizes_are_not_full():
+@pytest.mark.parametrize("rows", [(range(8), range(9)), (range(8), range(8, 16))])
+def test_batches_that_change_are_not_full(rows):
+    """By their number of records, or by the record that only some of them hold."""
     training = Training(batch=N, poisson=False)
-    with pytest.raises(InputError, match="step 1, counted from 0, has 9 records and the one before 8"):
-        by_hand(training.watch(data_loader=None, index=None), (8, 9), training)
+    with pytest.raises(InputError, match="step 1, counted from 0, is not on the records of the step before"):
+        by_hand(training.watch(data_loader=None, index=None), rows, training)
 
 
 def test_steps_that_do_not_come_from_the_loader_are_refused():
     training = Training()
     with pytest.raises(InputError, match="came without a batch of data_loader"):
-        by_hand(training.watch(), (8,), training)
+        by_hand(training.watch(), [range(8)], training)
     training, begun = Training(), Training()
     with pytest.raises(InputError, match="came without a batch of data_loader"), training.watch():
         training.train(loader=begun.loader)
@@ -378,6 +382,12 @@ def test_bad_input(changes, told):
         Training().watch(**changes)
 
 
+def test_the_parts_of_two_trainings_are_refused():
+    one, other = Training(), Training()
+    with pytest.raises(InputError, match="pass the two of one training"):
+        OpacusTranscript(one.model, other.optimizer, LOSS, removed=RECORD, data_loader=one.loader, index=ROW)
+
+
 def test_records_that_are_drawn_twice_count_twice():
     training = Training(poisson=False)
     loader = DataLoader(TensorDataset(X, Y), batch_sampler=[[ROW, ROW, 1], [2, 3], [ROW]])
@@ -414,6 +424,12 @@ def exact(mechanism):
         (DpSgd(4.0, 0.5, 4, "without-replacement"), "replace", Gaussian(4.0, 4, "replace"), "without amplification"),
         (DpSgd(4.0, 0.5, 8, "shuffled"), "add/remove", Gaussian(4.0, 4, "zero-out"), "zeroed out"),
         (Gaussian(4.0, 4, "replace"), "add/remove", Gaussian(4.0, 4), "counted for add/remove neighbours"),
+        (
+            Composition((DpSgd(4.0, 0.5, 4, "shuffled"), Gaussian(4.0, 2, "zero-out"))),
+            "add/remove",
+            Gaussian(4.0, 4, "zero-out"),
+            "zeroed out",
+        ),
     ],
 )
 def test_the_guarantee_is_that_of_the_runs(given, neighbours, whole, told):

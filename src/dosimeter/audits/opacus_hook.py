@@ -82,19 +82,28 @@ class OpacusTranscript:
             raise InputError("criterion and in_batch must be functions; pass e.g. torch.nn.CrossEntropyLoss().")
         if removed is None and added is None:
             raise InputError("removed and added are both None; pass the record in which the data sets differ.")
+        ours = {id(parameter) for parameter in model.parameters()}
+        if not optimizer.params or any(id(parameter) not in ours for parameter in optimizer.params):
+            raise InputError("optimizer does not train the parameters of model; pass the two of one training.")
         self._model, self._optimizer, self._criterion, self._in_batch = model, optimizer, criterion, in_batch
         device = optimizer.params[0].device
         pairs = (("removed", removed, 1.0), ("added", added, -1.0))
         self._records = [(*_record(name, pair, device), sign) for name, pair, sign in pairs if pair is not None]
         self._batches = self._watched(data_loader, index)
         self._rows: list[tuple[float, float, float]] = []
-        self._size: int | None = None  # of full batches
-        self._inside = 0  # records of the step so far
+        self._full: tuple[int, bool] | None = None  # of every batch: its records, and whether the record is among them
+        self._inside, self._met = 0, False  # records of the step so far, and whether the record was among them
         self._before: Any = None
+        self._on = False
 
     def __enter__(self) -> OpacusTranscript:
+        if self._on:
+            raise InputError("this OpacusTranscript watches already; leave its with block before the next one.")
+        self._on = True
         self._before, self._clip = self._optimizer.step_hook, self._optimizer.clip_and_accumulate
-        self._inside = 0
+        self._inside, self._met = 0, False
+        unknown = self._batches is None and self._in_batch is None
+        self._notice = self._model.register_forward_pre_hook(self._forward) if unknown else None
         self._optimizer.attach_step_hook(self._look)
         self._optimizer.clip_and_accumulate = self._count
         if self._batches is not None:
@@ -104,6 +113,9 @@ class OpacusTranscript:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._on = False
+        if self._notice is not None:
+            self._notice.remove()
         self._optimizer.attach_step_hook(self._before)
         if getattr(self._clip, "__func__", None) is type(self._optimizer).clip_and_accumulate:
             del self._optimizer.clip_and_accumulate
@@ -147,10 +159,14 @@ class OpacusTranscript:
     def _compare(self, dataset: Any, index: int) -> None:
         """Refuse a row that is none of the records, where the two can be compared."""
         torch = torch_module()
-        row = dataset[index]
+        with torch.random.fork_rng(devices=[]):
+            row = dataset[index]
         if not isinstance(row, (tuple, list)) or len(row) != 2:
             return
-        x, y = torch.as_tensor(row[0]), torch.as_tensor(row[1])
+        try:
+            x, y = torch.as_tensor(row[0]), torch.as_tensor(row[1])
+        except (TypeError, ValueError, RuntimeError):  # an image or a text that a collate function will read
+            return
         if any(x.shape != record.shape[1:] or y.ndim for record, _, _ in self._records):
             return
         for record, label, _ in self._records:
@@ -162,6 +178,16 @@ class OpacusTranscript:
             "(X[i], y[i]) and index=i of one data set, or, where records change at random, in_batch=… instead."
         )
 
+    def _forward(self, module: Any, arguments: tuple[Any, ...]) -> None:
+        """Note whether the record is among the inputs of a training pass."""
+        torch = torch_module()
+        x = arguments[0] if arguments else None
+        if not torch.is_grad_enabled() or not module.hooks_enabled or not isinstance(x, torch.Tensor):
+            return
+        for record, _, _ in self._records:
+            if x.shape[1:] == record.shape[1:] and x.device == record.device:
+                self._met |= bool((x == record).flatten(1).all(dim=1).any())
+
     def _count(self) -> None:
         """Count the records of each call, and clip them as before; a step may take several calls."""
         first = self._optimizer.params[0].grad_sample
@@ -170,17 +196,18 @@ class OpacusTranscript:
 
     def _holds(self) -> int:
         """How often the batches of this step hold the record or its place."""
-        records, self._inside, step = self._inside, 0, len(self._rows)
+        records, met, step = self._inside, self._met, len(self._rows)
+        self._inside, self._met = 0, False
         if self._batches is not None:
             return self._batches.take(records, step)
         if self._in_batch is not None:
             return int(bool(self._in_batch(step)))
-        if self._size is not None and records != self._size:
+        if self._full not in (None, (records, met)):
             raise InputError(
-                f"step {step}, counted from 0, has {records} records and the one before {self._size}, so they are "
-                f"mini-batches, and nothing says which of them hold the record; {_SAY_WHICH}."
+                f"step {step}, counted from 0, is not on the records of the step before, so they are mini-batches, and "
+                f"nothing says which of them hold the record; {_SAY_WHICH}."
             )
-        self._size = records
+        self._full = records, met
         return 1
 
     # --- what a step shows ------------------------------------------------------------------------------------

@@ -32,18 +32,20 @@ def counted(mechanism: Mechanism, neighbours: str | None, delta: float) -> tuple
     parts = mechanism.parts if isinstance(mechanism, Composition) else (mechanism,)
     relation = mechanism.neighbours if neighbours is None else Neighbours(neighbours)
     assert relation is not None
-    whole = tuple(_counted(part, relation) for part in parts)
+    shuffled = any(part.sampling == Sampling.SHUFFLED and _rate(part) < 1 for part in parts)
+    as_counted = Neighbours.ZERO_OUT if shuffled and relation is Neighbours.ADD_REMOVE else relation
+    whole = tuple(_counted(part, as_counted) for part in parts)
     used: Mechanism = whole[0] if len(whole) == 1 and not isinstance(mechanism, Composition) else Composition(whole)
     notes = []
     if any(phase.kind is not Kind.GAUSSIAN for phase in mechanism.phases):
         notes.append(f"{KNOWN_BATCHES}; {_amplified(mechanism, delta)}")
-    elif any(part.sampling == Sampling.SHUFFLED and part.phases[0].steps < part.steps for part in parts):
+    elif shuffled:
         notes.append(KNOWN_BATCHES)
-    if used.neighbours is Neighbours.ZERO_OUT and relation is Neighbours.ADD_REMOVE:
+    if as_counted is not relation:
         notes.append(ZEROED_OUT)
-    elif used.neighbours is not mechanism.neighbours and relation.sensitivity != _sensitivity(mechanism):
+    elif relation.sensitivity != _sensitivity(mechanism):
         notes.append(
-            f"the guarantee is counted for {used.neighbours} neighbours, as the data sets of the runs differ, and not "
+            f"the guarantee is counted for {relation} neighbours, as the data sets of the runs differ, and not "
             f"for {mechanism.neighbours}, as the mechanism was given"
         )
     return used, notes
@@ -55,11 +57,13 @@ def _sensitivity(mechanism: Mechanism) -> float:
 
 
 def _counted(part: Gaussian | DpSgd, relation: Neighbours) -> Gaussian | DpSgd:
-    if isinstance(part, Gaussian) or part.sample_rate == 1:
-        return replace(part, neighbours=relation)
-    if part.sampling is Sampling.SHUFFLED:  # one batch of each pass holds the record
-        return replace(part, neighbours=Neighbours.ZERO_OUT if relation is Neighbours.ADD_REMOVE else relation)
+    if isinstance(part, Gaussian) or part.sample_rate == 1 or part.sampling is Sampling.SHUFFLED:
+        return replace(part, neighbours=relation)  # one batch of each shuffled pass holds the record
     return DpSgd(part.noise_multiplier, 1.0, part.steps, neighbours=relation)
+
+
+def _rate(part: Gaussian | DpSgd) -> float:
+    return part.sample_rate if isinstance(part, DpSgd) else 1.0
 
 
 @lru_cache(maxsize=64)
@@ -92,15 +96,13 @@ def batch_notes(seen: Transcripts, mechanism: Mechanism | None) -> list[str]:
 
 def refuse_repeats(seen: Transcripts) -> None:
     """Refuse runs of one world that share their noise to the last digit: they are one run, counted twice."""
-    for world in (True, False):
-        rows = np.flatnonzero((seen.trained_on_d == world) & (seen.projections != 0).any(axis=1))
-        _, first, copies = np.unique(seen.projections[rows], axis=0, return_index=True, return_inverse=True)
-        twice = np.flatnonzero(first[copies.reshape(-1)] != np.arange(rows.size))
-        if twice.size:
-            again = twice[0]
+    first: dict[tuple[bool, bytes], int] = {}
+    for at in np.flatnonzero((seen.projections != 0).any(axis=1)).tolist():
+        before = first.setdefault((bool(seen.trained_on_d[at]), seen.projections[at].tobytes()), at)
+        if before != at:
             raise InputError(
-                f"transcripts has the same noise in runs {rows[first[copies.reshape(-1)[again]]]} and {rows[again]}, "
-                "to the last digit, so they are not independent; give each run its own seed."
+                f"transcripts has the same noise in runs {before} and {at}, to the last digit, so they are not "
+                "independent; give each run its own seed."
             )
 
 
