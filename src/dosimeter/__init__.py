@@ -28,7 +28,7 @@ from dosimeter.estimators.one_run import one_run
 from dosimeter.estimators.panoramia import panoramia
 from dosimeter.estimators.ranked import ranked
 from dosimeter.estimators.rates import clopper_pearson, jeffreys
-from dosimeter.evidence import Counts, OneRun, Scores, fair_coins, mask_hash
+from dosimeter.evidence import Counts, OneRun, Scores, fair_coins, fresh_seed, mask_hash
 
 if TYPE_CHECKING:
     from dosimeter.audits.audit import Audit
@@ -92,6 +92,7 @@ __all__ = [
     "epsilon_star",
     "epsilon_star_mechanism",
     "fair_coins",
+    "fresh_seed",
     "gaussian",
     "goodness_of_fit",
     "jeffreys",

@@ -19,6 +19,7 @@ class Validity(StrEnum):
     """What stands behind a number: a closed list, printed with every number."""
 
     FINITE_SAMPLE = "finite-sample"
+    RANDOM_SPLIT = "finite-sample, random split"
     INDEPENDENT_RUNS = "finite-sample, independent runs"
     CREDIBLE = "credible"
     ASSUMES_GAUSSIAN = "assumes Gaussian"
@@ -29,8 +30,8 @@ class Validity(StrEnum):
 
     @property
     def is_bound(self) -> bool:
-        """Whether the number is a confidence bound for any mechanism, with no further assumption."""
-        return self in (Validity.FINITE_SAMPLE, Validity.INDEPENDENT_RUNS)
+        """Whether the number is a confidence bound for any mechanism, with no further assumption about it."""
+        return self in (Validity.FINITE_SAMPLE, Validity.RANDOM_SPLIT, Validity.INDEPENDENT_RUNS)
 
 
 def plain(value: Any) -> Any:
@@ -59,7 +60,8 @@ class Estimate:
     """One estimate of ε with its interval, its validity and the sentence that may be quoted.
 
     `epsilon` is the headline number: the lower end for a bound, the value itself for a metric or measurement.
-    `high` is `inf` where nothing bounds ε from above.
+    `high` is `inf` where nothing bounds ε from above. `neighbours` says whose ε it is: of data sets that differ by
+    adding or removing one record ("add/remove"), by replacing one ("replace"), or None where it is not known.
     """
 
     epsilon: float
@@ -74,6 +76,7 @@ class Estimate:
     counts: Counts | None = None
     warnings: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    neighbours: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "low", "high", "delta", "confidence"):
@@ -97,6 +100,7 @@ class Estimate:
             "confidence": self.confidence,
             "method": self.method,
             "validity": str(self.validity),
+            "neighbours": self.neighbours,
             "claim": self.claim,
             "threshold": plain(self.threshold),
             "counts": None if self.counts is None else self.counts.to_dict(),

@@ -2,6 +2,9 @@
 
 A higher score always means "more likely a member"; losses enter through `Scores.from_losses`, which
 turns the sign. A record is guessed to be a member when its score is at or above the threshold.
+
+The unit is a person where `groups` names the person behind each record: then there is one coin and one score for
+each person, and every count below is a count of persons.
 """
 
 from __future__ import annotations
@@ -9,7 +12,8 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -71,32 +75,78 @@ class Curve(NamedTuple):
     fp: IntArray
 
 
+AGGREGATES = ("mean", "max")
+
+
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Attack scores of members and of non-members, two independent samples; higher means member."""
+    """Hold the attack scores of members and of non-members; higher means member.
+
+    By default the scores come from one trained model, so they depend on each other; members and non-members must then
+    be a random split of one population. With `independent=True` every score comes from a training run of its own.
+    With `groups` the scores of each person's records become one score.
+
+    Args:
+        members: Scores of records that were trained on.
+        nonmembers: Scores of records that were not.
+        from_loss: Whether the scores are losses with the sign turned; `from_losses` sets it.
+        independent: Whether every score comes from an independent training run.
+        groups: A pair (ids of members, ids of non-members): the person behind each record.
+        aggregate: How the scores of a person's records become one, "mean" or "max".
+
+    Raises:
+        InputError: If a score is not finite, ids do not pair up with records, or a person is on both sides.
+
+    >>> Scores([2.0, 4.0, 1.0], [0.0, 1.0], groups=(["ann", "ann", "bob"], ["eve", "joe"])).members
+    array([3., 1.])
+    """
 
     members: FloatArray
     nonmembers: FloatArray
     from_loss: bool = False
+    independent: bool = False
+    groups: tuple[Any, Any] | None = None
+    aggregate: str = "mean"
+    records: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        for name in ("members", "nonmembers"):
-            given = getattr(self, name)
-            array = check.finite_array(name, given)
+        check.flag("independent", self.independent)
+        aggregate = check.choice("aggregate", self.aggregate, AGGREGATES)
+        given = {name: getattr(self, name) for name in ("members", "nonmembers")}
+        arrays = {name: check.finite_array(name, values) for name, values in given.items()}
+        for name, array in arrays.items():
             if array.size > MOST_RECORDS:
                 raise InputError(f"{name} must hold at most {MOST_RECORDS} values, got {array.size}; take a sample.")
-            object.__setattr__(self, name, check.frozen(array, given))
+        object.__setattr__(self, "records", sum(array.size for array in arrays.values()))
+        if self.groups is not None:
+            persons = two_sides(self.groups, arrays["members"].size, arrays["nonmembers"].size)
+            for name, ids in zip(arrays, persons, strict=True):
+                arrays[name] = _by_person(arrays[name], ids.place, ids.names.size, aggregate)
+            object.__setattr__(self, "groups", tuple(check.frozen(ids.names, ()) for ids in persons))
+        for name, array in arrays.items():
+            object.__setattr__(self, name, check.frozen(array, given[name]))
 
     @classmethod
-    def from_losses(cls, members: Any, nonmembers: Any) -> Scores:
-        """Scores from losses: a low loss means member, so the sign is turned."""
+    def from_losses(
+        cls,
+        members: Any,
+        nonmembers: Any,
+        *,
+        independent: bool = False,
+        groups: tuple[Any, Any] | None = None,
+        aggregate: str = "mean",
+    ) -> Scores:
+        """Make scores from losses: a low loss means member, so the sign is turned."""
         member_losses = check.finite_array("member_losses", members)
         nonmember_losses = check.finite_array("nonmember_losses", nonmembers)
-        return cls(-member_losses, -nonmember_losses, from_loss=True)
+        return cls(-member_losses, -nonmember_losses, True, independent, groups, aggregate)
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> Scores:
-        """Arrays (member_losses, nonmember_losses) or (members, nonmembers), or columns (score | loss, member)."""
+    def from_file(cls, path: str | os.PathLike[str], *, independent: bool = False, aggregate: str = "mean") -> Scores:
+        """Read arrays (member_losses, nonmember_losses) or (members, nonmembers), or columns (score | loss, member).
+
+        Persons are read from a column `group`, or from arrays (member_groups, nonmember_groups).
+        """
         columns = read_columns(path)
         names = pick(
             columns,
@@ -107,15 +157,23 @@ class Scores:
             ("loss", "member"),
         )
         first, second = columns[names[0]], columns[names[1]]
+        build = cls.from_losses if "loss" in names[0] else cls
+        rest: dict[str, Any] = {"independent": independent, "aggregate": aggregate}
         if names[1] != "member":
-            return cls.from_losses(first, second) if "loss" in names[0] else cls(first, second)
+            return build(first, second, groups=_group_arrays(columns, path), **rest)
         values, is_member = check.finite_array(names[0], first), check.bits("member", second)
         if values.size != is_member.size:
             raise InputError(f"{names[0]} has {values.size} rows but member has {is_member.size}; they must pair up.")
-        build = cls.from_losses if names[0] == "loss" else cls
         if is_member.all() or not is_member.any():
             raise InputError(f"{path}: member is {int(is_member[0])} in every row; both kinds of records are needed.")
-        return build(values[is_member], values[~is_member])
+        ids = columns.get("group")
+        groups = None if ids is None else _parted(persons("group", ids, values.size), is_member)
+        return build(values[is_member], values[~is_member], groups=groups, **rest)
+
+    @property
+    def unit(self) -> str:
+        """What one score belongs to: "record" or "person"."""
+        return "record" if self.groups is None else "person"
 
     @property
     def total(self) -> int:
@@ -162,60 +220,118 @@ class Scores:
         """Two halves at random: one to choose a threshold on, the other to bound with."""
         if min(self.members.size, self.nonmembers.size) < 2:
             raise InputError("threshold='split' needs at least 2 members and 2 non-members; pass a fixed threshold.")
-        rng = np.random.default_rng(np.random.SeedSequence(check.seed(seed)))
+        ordered = self.sorted_members, self.sorted_nonmembers
+        digest = hashlib.sha256(b"".join(values.tobytes() for values in ordered)).digest()
+        # A seed alone would be a constant: the data have a part in it, the order of the rows has none.
+        rng = np.random.default_rng(np.random.SeedSequence([check.seed(seed), int.from_bytes(digest, "little")]))
         halves = []
-        for values in (self.members, self.nonmembers):
+        for values in ordered:
             order = rng.permutation(values.size)
             halves.append((values[order[: values.size // 2]], values[order[values.size // 2 :]]))
         (m1, m2), (n1, n2) = halves
-        return Scores(m1, n1), Scores(m2, n2)
+        first, second = (Scores(a, b, self.from_loss, self.independent) for a, b in ((m1, n1), (m2, n2)))
+        return first, second
 
 
-def fair_coins(records: int, seed: int) -> BoolArray:
-    """The inclusion mask of a one-run audit: independent fair coins, the same for the same seed."""
+def fresh_seed() -> int:
+    """Draw a seed from the operating system, to be stored with what is drawn from it."""
+    return secrets.randbits(52)
+
+
+def fair_coins(records: int, seed: int | None = None, *, groups: Any = None) -> BoolArray:
+    """Flip a fair coin for each record: the inclusion mask of a one-run audit.
+
+    The coins come from a stream of their own (SHAKE-256), which no other generator with the same seed shares.
+
+    Args:
+        records: The number of records.
+        seed: A seed that draws the same coins again; without one they are fresh. To keep it, draw `fresh_seed()` first.
+        groups: The person behind each record; all records of a person share one coin.
+
+    Returns:
+        A mask with True for the records to train on.
+
+    >>> fair_coins(8, seed=1).tolist()
+    [False, False, True, True, False, True, True, False]
+    """
     count = check.whole("records", records, 1, "pass the number of audit records", MOST_RECORDS)
-    rng = np.random.default_rng(np.random.SeedSequence(check.seed(seed)))
-    return rng.random(count) < 0.5
+    key = fresh_seed() if seed is None else check.seed(seed)
+    if groups is not None:
+        ids = persons("groups", groups, count)
+        return fair_coins(ids.names.size, key)[ids.place]
+    stream = hashlib.shake_256(f"dosimeter fair coins {key}".encode()).digest((count + 7) // 8)
+    return np.unpackbits(np.frombuffer(stream, np.uint8), count=count).astype(bool)
 
 
 def mask_hash(included: Any) -> str:
-    """SHA-256 of an inclusion mask, to be stored before training and checked afterwards."""
+    """Hash an inclusion mask (SHA-256), to be stored before training and checked afterwards."""
     mask = check.bits("included", included)
     return hashlib.sha256(f"{mask.size}:".encode() + np.packbits(mask).tobytes()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
 class OneRun:
-    """Scores of audit records, each put into the training set (or shown) by an independent fair coin.
+    """Hold scores of audit records, each put into the training set (or shown) by an independent fair coin.
 
-    `mask_seed` is the seed given to `fair_coins`; when it is given the mask is checked against it.
+    Args:
+        scores: A score for each record; higher means "in".
+        included: The coins, True for "in".
+        mask_seed: The seed given to `fair_coins`; the mask is checked against it.
+        groups: The person behind each record: one coin, and so one score, for each person.
+        aggregate: How the scores of a person's records become one, "mean" or "max".
+        from_loss: Whether the scores are losses with the sign turned.
+
+    Raises:
+        InputError: If lengths differ, one side is empty, a person is both in and out, or the seed draws other coins.
+
+    >>> OneRun([0.3, 0.5, 0.1], [1, 1, 0], groups=["ann", "ann", "bob"]).included
+    array([ True, False])
     """
 
     scores: FloatArray
     included: BoolArray
     mask_seed: int | None = None
+    groups: Any = None
+    aggregate: str = "mean"
+    from_loss: bool = False
+    records: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
+        aggregate = check.choice("aggregate", self.aggregate, AGGREGATES)
         scores, included = check.finite_array("scores", self.scores), check.bits("included", self.included)
         if scores.size != included.size:
             raise InputError(f"scores has {scores.size} records but included has {included.size}; they must pair up.")
         if included.all() or not included.any():
             kind = "in" if included[0] else "out"
             raise InputError(f"included is all {kind}; a one-run audit needs fair coins, so records of both kinds.")
+        object.__setattr__(self, "records", scores.size)
+        ids = None if self.groups is None else persons("groups", self.groups, scores.size)
+        if self.mask_seed is not None:
+            drawn = fair_coins(scores.size, self.mask_seed, groups=self.groups)
+            if not np.array_equal(drawn, included):
+                raise InputError(
+                    f"included is not the mask that fair_coins({included.size}, seed={self.mask_seed}) draws; "
+                    "pass the mask and the seed of the same run."
+                )
+        if ids is not None:
+            scores, included = _by_person(scores, ids.place, ids.names.size, aggregate), _coin_of(ids, included)
+            object.__setattr__(self, "groups", check.frozen(ids.names, ()))
         object.__setattr__(self, "scores", check.frozen(scores, self.scores))
         object.__setattr__(self, "included", check.frozen(included, self.included))
-        if self.mask_seed is not None and not np.array_equal(fair_coins(included.size, self.mask_seed), included):
-            raise InputError(
-                f"included is not the mask that fair_coins({included.size}, seed={self.mask_seed}) draws; "
-                "pass the mask and the seed of the same run."
-            )
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str], *, mask_seed: int | None = None) -> OneRun:
-        """Arrays or columns `scores` (or `score`) and `included`."""
+    def from_file(
+        cls, path: str | os.PathLike[str], *, mask_seed: int | None = None, aggregate: str = "mean"
+    ) -> OneRun:
+        """Read arrays or columns `scores` (or `score`) and `included`, and persons from `group`."""
         columns = read_columns(path)
         names = pick(columns, path, ("scores", "included"), ("score", "included"))
-        return cls(columns[names[0]], columns[names[1]], mask_seed)
+        return cls(columns[names[0]], columns[names[1]], mask_seed, columns.get("group"), aggregate)
+
+    @property
+    def unit(self) -> str:
+        """What one coin belongs to: "record" or "person"."""
+        return "record" if self.groups is None else "person"
 
     @property
     def total(self) -> int:
@@ -229,13 +345,107 @@ class OneRun:
         inside, total = int(self.included.sum()), self.included.size
         if total >= 50 and 2 * inside == total:
             return (
-                f"exactly half of the {total} records are included: if that was fixed in advance instead of "
+                f"exactly half of the {total} {self.unit}s are included: if that was fixed in advance instead of "
                 "drawn by independent fair coins, the bound does not hold",
             )
         if abs(2 * inside - total) > 4.5 * total**0.5:
-            return (f"{inside} of {total} records are included, too far from half for independent fair coins",)
+            return (f"{inside} of {total} {self.unit}s are included, too far from half for independent fair coins",)
         return ()
 
-    def as_scores(self) -> Scores:
-        """Included records as members and the rest as non-members."""
-        return Scores(self.scores[self.included], self.scores[~self.included])
+    def as_scores(self, *, independent: bool = False) -> Scores:
+        """Included records as members and the rest as non-members; `independent` as for `Scores`."""
+        inside = self.included
+        found = Scores(self.scores[inside], self.scores[~inside], self.from_loss, independent)
+        if self.groups is not None:
+            object.__setattr__(found, "groups", (self.groups[inside], self.groups[~inside]))
+            object.__setattr__(found, "records", self.records)
+        return found
+
+
+# --- persons ----------------------------------------------------------------------------------------------
+
+
+class Persons(NamedTuple):
+    """The persons behind records: their names, and each record's place among them."""
+
+    names: Any
+    place: IntArray
+
+
+def persons(name: str, ids: Any, records: int) -> Persons:
+    """Read the ids of the persons behind records, numbers or texts, in the order of their first record."""
+    try:
+        array = np.asarray(ids)
+    except (ValueError, TypeError):
+        array = np.empty((0, 0))
+    if array.dtype.kind == "O" and array.ndim == 1:
+        empty = next((i for i, v in enumerate(array.tolist()) if v is None or v != v), None)
+        if empty is not None:
+            raise InputError(f"{name}[{empty}] is missing; every record needs the id of a person.")
+        array = np.array([str(v) for v in array.tolist()])
+    if array.ndim != 1 or array.dtype.kind not in "biufUSM":
+        raise InputError(f"{name} must be a flat array of ids, got {check.show(ids)}; pass one id for each record.")
+    if array.size != records:
+        raise InputError(f"{name} has {array.size} ids for {records} records; pass one id for each record.")
+    absent = np.isnan(array) if array.dtype.kind == "f" else np.zeros(1, bool)
+    if absent.any():
+        raise InputError(f"{name}[{int(np.argmax(absent))}] is missing; every record needs the id of a person.")
+    names, first, place = np.unique(array, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size)
+    return Persons(names[order], rank[place])
+
+
+def two_sides(groups: Any, members: int, nonmembers: int) -> tuple[Persons, Persons]:
+    """Read the ids of members and of non-members; nobody may be on both sides."""
+    if not isinstance(groups, (tuple, list)) or len(groups) != 2:
+        raise InputError(
+            f"groups must be a pair (ids of members, ids of non-members), got {check.show(groups)}; pass two arrays."
+        )
+    sides = persons("groups[0]", groups[0], members), persons("groups[1]", groups[1], nonmembers)
+    shared = np.intersect1d(sides[0].names.astype(str), sides[1].names.astype(str))
+    if shared.size:
+        raise InputError(
+            f"groups: {check.show(shared[0].item())} is a member and a non-member ({shared.size} such persons); "
+            "put all records of a person on one side."
+        )
+    return sides
+
+
+def _parted(ids: Persons, member: BoolArray) -> tuple[Any, Any]:
+    names = ids.names[ids.place]
+    return names[member], names[~member]
+
+
+def _group_arrays(columns: Any, path: Any) -> tuple[Any, Any] | None:
+    found = [columns.get(name) for name in ("member_groups", "nonmember_groups")]
+    if found[0] is None and found[1] is None:
+        return None
+    if found[0] is None or found[1] is None:
+        raise InputError(f"{path} has only one of member_groups and nonmember_groups; pass both or neither.")
+    return found[0], found[1]
+
+
+def _by_person(scores: FloatArray, place: IntArray, count: int, aggregate: str) -> FloatArray:
+    if aggregate == "max":
+        highest = np.full(count, -np.inf)
+        np.maximum.at(highest, place, scores)
+        return highest
+    order = np.lexsort((scores, place))  # the order of the rows must not change a digit
+    place, scores = place[order], scores[order]
+    return np.asarray(np.bincount(place, scores / np.bincount(place, minlength=count)[place], count), np.float64)
+
+
+def _coin_of(ids: Persons, included: BoolArray) -> BoolArray:
+    """One coin for each person; all records of a person must share it."""
+    inside = np.bincount(ids.place, included, ids.names.size)
+    records = np.bincount(ids.place, minlength=ids.names.size)
+    mixed = (inside > 0) & (inside < records)
+    if mixed.any():
+        person = check.show(ids.names[int(np.argmax(mixed))].item())
+        raise InputError(
+            f"groups: {person} has records in and out ({int(mixed.sum())} such persons); flip one coin for each "
+            "person, e.g. by fair_coins(groups=…)."
+        )
+    return np.asarray(inside > 0)

@@ -108,10 +108,7 @@ def _positive(delta: float) -> float:
 
 
 SCORE_ESTIMATORS: dict[str, Estimator] = {
-    "lower_bound": lambda e, d, s: lower_bound(e, delta=d, seed=s),
-    "ranked, two-sided": lambda e, d, s: ranked(e, delta=d, order="two-sided", seed=s),
-    "ranked, in": lambda e, d, s: ranked(e, delta=d, order="in", seed=s),
-    "ranked, out": lambda e, d, s: ranked(e, delta=d, order="out", seed=s),
+    "lower_bound": lambda e, d, s: lower_bound(e, delta=d),
     "clopper-pearson, uniform": lambda e, d, s: clopper_pearson(e, delta=d),
     "clopper-pearson, split": lambda e, d, s: clopper_pearson(e, delta=d, threshold="split", seed=s),
     "clopper-pearson, fixed": lambda e, d, s: clopper_pearson(e, delta=d, threshold=0.5),
@@ -124,11 +121,15 @@ SCORE_ESTIMATORS: dict[str, Estimator] = {
     "bayesian, naive": lambda e, d, s: bayesian(e, delta=d, threshold="naive"),
 }
 ONE_RUN_ESTIMATORS: dict[str, Estimator] = {
-    "one_run, ranked": lambda e, d, s: one_run(e, delta=d, seed=s),
-    "one_run, 100 guesses": lambda e, d, s: one_run(e, delta=d, guesses=100, seed=s),
-    "one_run, 50 in, steinke": lambda e, d, s: one_run(e, delta=d, guesses=(50, 0), term="steinke", seed=s),
-    "one_run, betting": lambda e, d, s: one_run(e, delta=d, method="betting", seed=s),
-    "one_run, f-dp": lambda e, d, s: one_run(e, delta=_positive(d), guesses=100, method="f-dp", seed=s),
+    "lower_bound": lambda e, d, s: lower_bound(e, delta=d),
+    "ranked": lambda e, d, s: ranked(e, delta=d),
+    "ranked, two-sided": lambda e, d, s: ranked(e, delta=d, order="two-sided"),
+    "ranked, in": lambda e, d, s: ranked(e, delta=d, order="in"),
+    "ranked, out": lambda e, d, s: ranked(e, delta=d, order="out"),
+    "one_run, 100 guesses": lambda e, d, s: one_run(e, delta=d, guesses=100),
+    "one_run, 50 in, steinke": lambda e, d, s: one_run(e, delta=d, guesses=(50, 0), term="steinke"),
+    "one_run, betting": lambda e, d, s: one_run(e, delta=d, method="betting"),
+    "one_run, f-dp": lambda e, d, s: one_run(e, delta=_positive(d), guesses=100, method="f-dp"),
 }
 RUN_ESTIMATORS: dict[str, Estimator] = {
     "claim": lambda e, d, s: claim(e, epsilon=1.0, delta=d),

@@ -157,7 +157,7 @@ def noise_of_the_mean(optimizer):
 
 @pytest.mark.parametrize("fault", [no_noise, noise_of_the_mean])
 def test_broken_trainings_are_caught(fault):
-    audit = audited(60, HALF, before=fault)
+    audit = audited(60, DpSgd(8.0, sample_rate=0.5, steps=2), 1e-5, before=fault, noise=8.0)
     assert audit.region["contradiction"]
     assert any("too little noise" in text for text in audit.headline.warnings)
     assert audit.details["noise"]["high"] < 0.2
@@ -439,8 +439,10 @@ def test_the_guarantee_is_that_of_the_runs(given, neighbours, whole, told):
     assert any(told in text for text in audit.headline.warnings)
     assert audit.details["target"]["mu"] == pytest.approx(whole.mu)
     relation = neighbours or "add/remove"
-    words = {"add/remove": "one record that is added or removed", "replace": "one record that is replaced"}
-    assert audit.metadata["neighbours"] == relation and words[relation] in audit.headline.claim
+    words = {"add/remove": "adding or removing", "replace": "replacing", "zero-out": "zeroing out"}
+    counted = str(whole.neighbours)
+    assert audit.metadata["neighbours"] == relation and f"{words[counted]} one record" in audit.headline.claim
+    assert audit.headline.neighbours == counted and audit.region["upper"]["neighbours"] == counted
 
 
 def test_a_guarantee_of_full_batches_is_left_as_it_is():

@@ -180,7 +180,7 @@ class Transcripts:
         if self.trained_on_d.all() or not self.trained_on_d.any():
             used = "D" if self.trained_on_d.all() else "D'"
             raise InputError(f"trained_on_d says that every run used {used}; scores need runs in both worlds.")
-        return Scores(self.final[self.trained_on_d], self.final[~self.trained_on_d])
+        return Scores(self.final[self.trained_on_d], self.final[~self.trained_on_d], independent=True)
 
 
 def log_odds_from_gradients(sums_d: Any, sums_d_prime: Any, noisy: Any, *, deviations: Any) -> FloatArray:

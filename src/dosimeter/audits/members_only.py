@@ -350,7 +350,7 @@ def _row(
     coins: int,
 ) -> dict[str, Any]:
     level = (1.0 - confidence) / 2
-    run = one_run(shown(*pair, seed=coins), delta=0.0, confidence=confidence, seed=coins)
+    run = one_run(shown(*pair, seed=coins), delta=0.0, confidence=confidence)
     low, middle, high = np.quantile(differences, [level, 0.5, 1.0 - level])
     return {
         "name": label,
@@ -407,7 +407,7 @@ def _number(estimate: Estimate, game: Game) -> int:
 
 def _one_run(evidence: Any, confidence: float, seed: int) -> Estimate:
     """The one-run bound on the same audit records, with abstention: it bounds c + ε, not ε."""
-    found = one_run(evidence, delta=0.0, confidence=confidence, seed=seed)
+    found = one_run(evidence, delta=0.0, confidence=confidence)
     return replace(
         found,
         low=0.0,

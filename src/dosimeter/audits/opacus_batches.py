@@ -44,7 +44,7 @@ class WatchedBatches:
             index = check.whole("index", index, 0, f"data_loader has rows 0 to {rows - 1}", rows - 1)
         self._at, self._owner = _logical(loader)
         self._index = index
-        self._least = int(getattr(loader.collate_fn, "rand_on_empty", False))  # records that stand for none
+        self._spare = int(getattr(loader.collate_fn, "rand_on_empty", False))  # records that may stand for none
         if index is None:
             _place(self._sampler)  # refuses what it cannot draw, before the training
         self._seen: deque[tuple[int, int]] = deque()
@@ -69,12 +69,13 @@ class WatchedBatches:
 
     def take(self, records: int, step: int) -> int:
         """How often the record is in the batches that `records` records of a step came from."""
-        total = count = taken = 0
-        while self._seen and (not taken or total < records):
+        total = spare = count = taken = 0
+        while self._seen and (not taken or total + spare < records):
             size, holds = self._seen.popleft() if self._ahead else self._seen.pop()
-            if self._ahead and not size and records:
+            if self._ahead and records and not size + self._spare:
                 continue  # an empty batch that the training skipped
             total, count, taken = total + size, count + holds, taken + 1
+            spare += 0 if size else self._spare
         if not self._ahead:
             self._seen.clear()
         if not taken:
@@ -82,7 +83,7 @@ class WatchedBatches:
                 f"step {step}, counted from 0, came without a batch of data_loader; loop over the loader that "
                 "make_private returned, and begin the loop, and a BatchMemoryManager, inside the with block."
             )
-        if total != records:
+        if not total <= records <= total + spare:
             raise InputError(
                 f"step {step}, counted from 0, has the gradients of {records} records, but data_loader gave {total}; "
                 f"train on its batches as they come, or {_NAME_THEM}."
@@ -96,7 +97,7 @@ class WatchedBatches:
         holds = _place(sampler) if self._index is None else self._occurrences
         for number, rows in enumerate(sampler):
             if self._on:
-                self._seen.append((max(len(rows), self._least), holds(number, rows)))
+                self._seen.append((len(rows), holds(number, rows)))
             yield rows
 
     def _occurrences(self, number: int, rows: Any) -> int:

@@ -110,7 +110,7 @@ def audit_real(
     for pair in attacks:
         evidence = shown(*pair, seed=seed)
         bound = panoramia(baseline=None, attack=evidence, confidence=confidence, seed=seed)
-        run = one_run(evidence, delta=0.0, confidence=confidence, seed=seed)
+        run = one_run(evidence, delta=0.0, confidence=confidence)
         named = (("panoramia, real non-members", bound), ("one-run, real non-members", run))
         found.append(tuple(replace(e, method=name, warnings=(*e.warnings, *warnings)) for name, e in named))
     rows = [

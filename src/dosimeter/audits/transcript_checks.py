@@ -23,7 +23,6 @@ ZEROED_OUT = (
     "the guarantee is about a record that is zeroed out, the runs leave it out: no accountant counts shuffled batches "
     "for a record that is added or removed"
 )
-DIFFER = {"add/remove": "one record that is added or removed", "replace": "one record that is replaced by another"}
 RARE = 1e-4  # how often runs with the stated noise are said to have too little, or too much
 
 

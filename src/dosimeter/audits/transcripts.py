@@ -16,10 +16,10 @@ from dosimeter.accounting import Composition, DpSgd, Gaussian
 from dosimeter.accounting.mechanism import Mechanism, gaussian_mu
 from dosimeter.accounting.sensitivities import epsilon_from_sensitivities
 from dosimeter.attacks.gradient import Transcripts
+from dosimeter.audits.assemble import both_sides, guarantees
 from dosimeter.audits.audit import Audit, Guard
-from dosimeter.audits.intervals import both_sides, upper_bounds
 from dosimeter.audits.scores import audit_scores
-from dosimeter.audits.transcript_checks import DIFFER, batch_notes, counted, noise_seen, refuse_repeats
+from dosimeter.audits.transcript_checks import batch_notes, counted, noise_seen, refuse_repeats
 from dosimeter.estimate import Estimate, plain
 from dosimeter.estimators.belief import (
     ONE_WORLD,
@@ -29,6 +29,7 @@ from dosimeter.estimators.belief import (
     epsilon_from_advantage,
     epsilon_from_beliefs,
 )
+from dosimeter.estimators.claims import change
 from dosimeter.identifiability import advantage_from_epsilon, advantage_from_mu, belief_from_epsilon
 from dosimeter.region import epsilon_from_mu
 
@@ -101,15 +102,15 @@ def audit_transcripts(
         mechanism, changed = counted(mechanism, transcripts.neighbours, delta)
         notes += changed
     notes += batch_notes(transcripts, mechanism)
-    relation = transcripts.neighbours or (None if mechanism is None else str(mechanism.neighbours))
+    relation = transcripts.neighbours if mechanism is None else str(mechanism.neighbours)
     mu = None if mechanism is None else gaussian_mu(mechanism.phases)
     if epsilon is None and mu is not None:
         epsilon = float(epsilon_from_mu(mu, delta))
     estimates, found = _estimates(transcripts, delta, confidence, seed)
     estimates, curve, left_out = _with_bounds(transcripts, estimates, delta, confidence, seed)
-    estimates[0] = _between(estimates[0], relation)
-    upper = upper_bounds(mechanism, delta)
-    region, risk = both_sides(estimates[0], upper)
+    estimates = [_about(estimate, relation) for estimate in estimates]
+    upper = () if mechanism is None else guarantees(mechanism, delta, [str(relation)])[0]
+    region, risk = both_sides(estimates, upper)
     details: dict[str, Any] = {
         "target": _target(epsilon, delta, mu),
         "trajectories": _trajectories(transcripts),
@@ -135,7 +136,7 @@ def audit_transcripts(
             "repetitions": transcripts.repetitions,
             "trained_on_d": int(transcripts.trained_on_d.sum()),
             "steps": transcripts.steps,
-            "neighbours": relation,
+            "neighbours": transcripts.neighbours or relation,
             "delta": delta,
             "confidence": confidence,
             "mechanism": None if mechanism is None else repr(mechanism),
@@ -160,11 +161,10 @@ def with_warnings(audit: Audit, warnings: list[str]) -> Audit:
     )
 
 
-def _between(head: Estimate, relation: str | None) -> Estimate:
-    """The headline with a word on the data sets whose ε it is about."""
-    if relation not in DIFFER:
-        return head
-    return replace(head, claim=f"{head.claim} The two data sets differ in {DIFFER[relation]}.")
+def _about(found: Estimate, relation: str | None) -> Estimate:
+    """The estimate as one of the ε between the data sets of the runs, which is all that runs of two worlds know."""
+    spoken = f" for {change(relation)}" if change(relation) else ""
+    return replace(found, neighbours=relation, claim=found.claim.replace(f" for {change('add/remove')}", spoken, 1))
 
 
 def _estimates(
@@ -172,7 +172,7 @@ def _estimates(
 ) -> tuple[list[Estimate], dict[str, float]]:
     """ε′ from the sensitivities, the trajectories, the counted guesses and the largest belief; both advantages."""
     paths = advantage_from_trajectories(seen.distances, seen.deviations, confidence=confidence)
-    wins = advantage_from_wins(seen.final, seen.trained_on_d, confidence=confidence, seed=seed)
+    wins = advantage_from_wins(seen.final, seen.trained_on_d, confidence=confidence)
     estimates = [
         epsilon_from_sensitivities(seen.distances, seen.deviations, delta=delta, confidence=confidence),
         epsilon_from_advantage(paths, delta=delta),
@@ -262,8 +262,7 @@ def _sensitivities(seen: Transcripts) -> dict[str, Any]:
 
 
 ROWS = {
-    "ranked": ("bound that the beliefs prove", "bound, beliefs"),
-    "uniform": ("bound that the beliefs prove", "bound, beliefs"),
+    "lower-bound": ("bound that the beliefs prove", "bound, beliefs"),
     "sensitivities": ("sensitivities, worst run", "sensitivities"),
     "advantage, trajectory": ("advantage along the trajectories", "trajectories"),
     "advantage, wins": ("advantage by counted guesses", "counted guesses"),

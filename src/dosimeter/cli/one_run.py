@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dosimeter.cli._shared import Confidence, Delta, JsonFlag, Seed, print_json, show_estimates
+from dosimeter.cli._shared import Confidence, Delta, JsonFlag, print_json, show_estimates
 
 
 def one_run(
@@ -15,14 +15,13 @@ def one_run(
     delta: Delta = 1e-5,
     confidence: Confidence = 0.95,
     guesses: Annotated[
-        str, typer.Option("--guesses", help="ranked, a number r fixed in advance, or K_IN,K_OUT.")
-    ] = "ranked",
+        str, typer.Option("--guesses", help="learned, ranked, a number r fixed in advance, or K_IN,K_OUT.")
+    ] = "learned",
     method: Annotated[str, typer.Option("--method", help="binomial, betting or f-dp (assumes Gaussian).")] = "binomial",
     term: Annotated[str, typer.Option("--term", help="δ-term at a fixed r: smaller, steinke or coupling.")] = "smaller",
     mask_seed: Annotated[
         int | None, typer.Option("--mask-seed", help="Seed of dosimeter.fair_coins; the mask is checked against it.")
     ] = None,
-    seed: Seed = 0,
     json: JsonFlag = False,
 ) -> None:
     """ε ≥ … from one run: each audit record was put into the training set by an independent fair coin.
@@ -48,7 +47,6 @@ def one_run(
         guesses=guesses_option(guesses),
         method=method,
         term=term,
-        seed=seed,
     )
     if json:
         print_json(result.to_dict())

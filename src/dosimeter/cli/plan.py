@@ -129,8 +129,9 @@ def _largest(
     if members + nonmembers <= MOST_SIMULATED:
         every = np.arange(float(members + nonmembers))
         scores = Scores(every[nonmembers:], every[:nonmembers])
-        headline = lower_bound(scores, delta=delta, confidence=confidence, seed=seed)
-        rows.append(_row("lower_bound", headline.low, str(headline.validity), "any threshold"))
+        for neighbours in ("replace", "add/remove"):
+            bound = lower_bound(scores, delta=delta, confidence=confidence, neighbours=neighbours)
+            rows.append(_row(f"lower_bound, {neighbours}", bound.low, str(bound.validity), "one model, random split"))
     exact = clopper_pearson(perfect, delta=delta, confidence=confidence)
     rows.append(_row("clopper_pearson", exact.low, str(exact.validity), "one threshold fixed in advance"))
     posterior = bayesian(perfect, delta=delta, confidence=confidence)
@@ -176,13 +177,14 @@ def _expected(
     mu = float(mu_from_epsilon(epsilon, delta))
     common: dict[str, Any] = {"delta": delta, "confidence": confidence}
     rate: dict[str, Callable[[Scores], Any]] = {
-        "lower_bound": lambda s: lower_bound(s, **common),
+        "lower_bound, replace": lambda s: lower_bound(s, **common),
+        "lower_bound, add/remove": lambda s: lower_bound(s, neighbours="add/remove", **common),
         "clopper_pearson, split": lambda s: clopper_pearson(s, threshold="split", **common),
         "bayesian, split": lambda s: bayesian(s, threshold="split", **common),
         "gaussian": lambda s: gaussian(s, **common),
     }
     single: dict[str, Callable[[OneRun], Any]] = {
-        "one_run, ranked": lambda s: one_run(s, **common),
+        "one_run": lambda s: one_run(s, **common),
         f"one_run, {budget['guesses']} guesses": lambda s: one_run(s, guesses=budget["guesses"], **common),
     }
     found: dict[str, list[float]] = {name: [] for name in (*rate, *single)}

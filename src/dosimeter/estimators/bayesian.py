@@ -13,6 +13,7 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
 from dosimeter.estimate import Estimate, Validity, number, percent
+from dosimeter.estimators.claims import for_rates
 from dosimeter.estimators.joint_posterior import CountRows, cdf_and_density, joint_posterior, quantile, rough_quantile
 from dosimeter.estimators.thresholds import NAIVE_WARNING, Choice, Threshold, choose, counts_over_curve
 from dosimeter.evidence import Counts, Scores
@@ -132,6 +133,7 @@ def posterior_density(counts: Counts, epsilon: Any, delta: float = 0.0) -> Any:
     return _at(counts, epsilon, delta, density=True)
 
 
+@for_rates
 def bayesian(
     evidence: Counts | Scores,
     *,

@@ -153,14 +153,22 @@ def epsilon_from_beliefs(log_odds: Any, trained_on_d: Any, *, delta: float, conf
 
 
 def bound_from_beliefs(
-    log_odds: Any, trained_on_d: Any, *, delta: float, confidence: float = 0.95, seed: int = 0
+    log_odds: Any, trained_on_d: Any, *, delta: float, confidence: float = 0.95, neighbours: str = "add/remove"
 ) -> Estimate:
-    """The lower bound on ε that final log-odds prove as scores of runs on D (members) and on D' (non-members)."""
+    """The lower bound on ε that final log-odds prove as scores of runs on D (members) and on D' (non-members).
+
+    `neighbours` says how D and D' differ.
+    """
     values, world = _in_favour(log_odds, trained_on_d)
     if world.all() or not world.any():
         used = "D" if world.all() else "D'"
         raise InputError(f"trained_on_d says that every run used {used}; a bound needs runs in both worlds.")
-    return lower_bound(Scores(values[world], -values[~world]), delta=delta, confidence=confidence, seed=seed)
+    return lower_bound(
+        Scores(values[world], -values[~world], independent=True),
+        delta=delta,
+        confidence=confidence,
+        neighbours=neighbours,
+    )
 
 
 # --- from the advantage -----------------------------------------------------------------------------------
@@ -195,28 +203,30 @@ def wins_from_log_odds(log_odds: Any, trained_on_d: Any) -> FloatArray:
     return (np.sign(values) + 1) / 2
 
 
-def advantage_from_wins(log_odds: Any, trained_on_d: Any, *, confidence: float = 0.95, seed: int = 0) -> Advantage:
+def advantage_from_wins(log_odds: Any, trained_on_d: Any, *, confidence: float = 0.95) -> Advantage:
     """The advantage by counting right guesses, with Clopper–Pearson limits.
 
-    A run with log-odds 0 is half a win; for the limits it is settled by a fair coin from `seed`, as in the game. Worlds
-    drawn by fair coins, or half of the runs each, share one interval; otherwise each world has its own and the level
-    is halved.
+    A run with log-odds 0 is half a win; the lower limit counts it as lost and the upper one as won. Worlds drawn
+    by fair coins, or half of the runs each, share one interval; otherwise each world has its own and the level is
+    halved.
     """
     confidence = check.confidence(confidence)
     wins, (_, world) = wins_from_log_odds(log_odds, trained_on_d), _in_favour(log_odds, trained_on_d)
     runs, on_d = wins.size, int(world.sum())
-    rng = np.random.default_rng(np.random.SeedSequence(check.seed(seed)))
-    right = np.where(wins == 0.5, rng.random(runs) < 0.5, wins == 1)
+    fewest, most = wins == 1, wins >= 0.5
     tail = (1 - confidence) / 2
     both = 0 < on_d < runs
     if not both or abs(2 * on_d - runs) <= _COINS * math.sqrt(runs):
         value, error = 2 * float(wins.mean()) - 1, 2 * float(wins.std()) / math.sqrt(runs)
-        low, high = (2 * float(p) - 1 for p in clopper_pearson_limits(right.sum(), runs, tail))
+        low = 2 * float(clopper_pearson_limits(fewest.sum(), runs, tail)[0]) - 1
+        high = 2 * float(clopper_pearson_limits(most.sum(), runs, tail)[1]) - 1
     else:
-        parts, hits = (wins[world], wins[~world]), np.array([right[world].sum(), right[~world].sum()])
+        parts, sizes = (wins[world], wins[~world]), [on_d, runs - on_d]
         value = sum(float(part.mean()) for part in parts) - 1
         error = math.sqrt(sum(float(part.var()) / part.size for part in parts))
-        low, high = (float(p.sum()) - 1 for p in clopper_pearson_limits(hits, [on_d, runs - on_d], tail / 2))
+        hits = [np.array([side[world].sum(), side[~world].sum()]) for side in (fewest, most)]
+        low = float(clopper_pearson_limits(hits[0], sizes, tail / 2)[0].sum()) - 1
+        high = float(clopper_pearson_limits(hits[1], sizes, tail / 2)[1].sum()) - 1
     warnings = () if both else (ONE_WORLD,)
     return Advantage(value, min(low, value), max(high, value), error, confidence, "wins", runs, both, warnings)
 

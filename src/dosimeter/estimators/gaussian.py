@@ -9,6 +9,7 @@ from dosimeter import _validate as check
 from dosimeter import region
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent
+from dosimeter.estimators.claims import for_rates
 from dosimeter.estimators.rates import SIDES, Rectangle, at_threshold, clopper_pearson_limits, rectangle, uniform_looks
 from dosimeter.estimators.thresholds import NAIVE_WARNING, Threshold, counts_over_curve, rule
 from dosimeter.evidence import Counts, Scores
@@ -19,6 +20,7 @@ ASSUMPTION = (
 )
 
 
+@for_rates
 def gaussian(
     evidence: Counts | Scores,
     *,
@@ -51,7 +53,7 @@ def gaussian(
         choice = at_threshold(evidence, threshold, fpr, seed, best)
         counts, naive, how = choice.counts, choice.naive, choice.how
         at = None if np.isnan(choice.threshold) else choice.threshold
-        box = rectangle(counts.fn, counts.tp, counts.fp, counts.tn, alpha, sides, clopper_pearson_limits)
+        box = rectangle(*choice.cells, alpha, sides, clopper_pearson_limits)
         mu_low = float(_mu_low(box))
         mu_high = np.inf if sides == "lower" else float(_mu_high(box))
     low = float(region.epsilon_from_mu(mu_low, delta))

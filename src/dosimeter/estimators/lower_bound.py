@@ -1,45 +1,181 @@
-"""The headline: one lower bound on ε for any scores, valid over all thresholds or numbers of guesses at once."""
+"""The headline: one lower bound on ε for any scores, valid as called."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
 
 from dosimeter import _validate as check
-from dosimeter.estimate import Estimate
-from dosimeter.estimators.ranked import claim_of_bound, ranked
-from dosimeter.estimators.rates import clopper_pearson
+from dosimeter._validate import InputError
+from dosimeter.estimate import Estimate, Validity, number
+from dosimeter.estimators.claims import odds_of, proven
+from dosimeter.estimators.headline import Bins, Proof, coins_bound, pools_bound, rank_bins
 from dosimeter.evidence import OneRun, Scores
 
-UNEQUAL = 2.0  # beyond this ratio of pool sizes the walk's fair coins leave too much of the larger pool unused
+NEIGHBOURS = ("add/remove", "replace")
+METHOD = "lower-bound"
 
 
-def lower_bound(evidence: Scores | OneRun, *, delta: float = 0.0, confidence: float = 0.95, seed: int = 0) -> Estimate:
-    """The bound to report: the ranked walk; for pools of unequal size the better of it and the uniform band.
+def lower_bound(
+    evidence: Scores | OneRun, *, delta: float = 0.0, confidence: float = 0.95, neighbours: str | None = None
+) -> Estimate:
+    """Bound ε from below: the number to report.
 
-    Which way is taken depends on the sizes alone, never on a score; where both are, each gets half of the level.
+    It uses pooled ranks alone, so neither the order of the rows nor an increasing transform of the scores changes a
+    digit; nothing is drawn at random, and equal scores count as one group. What it bounds depends on the evidence:
+
+    - `OneRun`: labels are fair coins. The bound is for adding or removing one record, whatever the records are.
+    - `Scores` of one model: labels are a random split. The bound is for replacing one record by default; the same
+      evidence gives one for adding or removing a record, which is about half as large.
+    - `Scores(independent=True)`: the bound is for the two worlds that the runs were drawn from, by default with
+      and without the record.
+
+    Args:
+        evidence: Scores with what is known about their labels.
+        delta: The δ of the guarantee that is tested.
+        confidence: The confidence of the bound.
+        neighbours: Whose ε: "replace" or "add/remove".
+
+    Returns:
+        The bound. `details["bins"]` holds the counts that it was computed from.
+
+    Raises:
+        InputError: If the evidence cannot give a bound for these neighbours.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
-    >>> lower_bound(Scores(rng.normal(1, 1, 1000), rng.normal(0, 1, 1000)), delta=1e-5).method
-    'ranked'
+    >>> lower_bound(Scores(rng.normal(1, 1, 1000), rng.normal(0, 1, 1000)), delta=1e-5).low
+    3.49
     """
     delta, confidence = check.delta(delta), check.confidence(confidence)
-    if isinstance(evidence, Scores):
-        sizes = sorted((evidence.members.size, evidence.nonmembers.size))
-        if sizes[1] > UNEQUAL * sizes[0]:
-            half = (1 + confidence) / 2
-            walk = ranked(evidence, delta=delta, confidence=half, seed=seed)
-            band = clopper_pearson(evidence, delta=delta, confidence=half)
-            return _better(walk, band, confidence)
-    return ranked(evidence, delta=delta, confidence=confidence, seed=seed)
-
-
-def _better(walk: Estimate, band: Estimate, confidence: float) -> Estimate:
-    chosen = band if band.low > walk.low else walk
-    return replace(
-        chosen,
-        confidence=confidence,
-        method="uniform" if chosen is band else "ranked",
-        claim=claim_of_bound(chosen.low, chosen.delta, confidence) + " This holds at all thresholds at once.",
-        details={**chosen.details, "ways": {"ranked": walk.low, "uniform": band.low}},
+    if not isinstance(evidence, (Scores, OneRun)):
+        raise InputError(f"evidence must be Scores or OneRun, got {type(evidence).__name__}; build one of these first.")
+    game = game_of(evidence)
+    relation = _relation(evidence, neighbours)
+    scores, member = _pooled(evidence)
+    bins = rank_bins(scores, member)
+    proof = prove(bins, game, relation, delta, 1 - confidence)
+    most = max(
+        proof.epsilon, largest_provable(int(bins.members.sum()), bins.total, game, relation, delta, 1 - confidence)
     )
+    return proven(
+        proof.epsilon,
+        delta,
+        confidence,
+        METHOD,
+        _VALIDITY[game],
+        _in_counts(proof, game, evidence.unit, confidence, most),
+        neighbours=relation,
+        unit=evidence.unit,
+        warnings=_warnings(evidence, scores, member),
+        details={
+            "game": game,
+            "unit": evidence.unit,
+            "records": bins.total,
+            "tested": {
+                "upper": proof.upper,
+                "upper_members": proof.upper_members,
+                "lower": proof.lower,
+                "lower_members": proof.lower_members,
+            },
+            "learned": proof.learned,
+            "allowance": proof.allowance,
+            "largest_provable": most,
+            "bins": {"records": bins.records, "members": bins.members},
+        },
+    )
+
+
+_VALIDITY = {
+    "coins": Validity.FINITE_SAMPLE,
+    "split": Validity.RANDOM_SPLIT,
+    "runs": Validity.INDEPENDENT_RUNS,
+}
+
+
+def game_of(evidence: Scores | OneRun) -> str:
+    """How the labels came about: "coins", a random "split", or independent "runs"."""
+    if isinstance(evidence, OneRun):
+        return "coins"
+    return "runs" if evidence.independent else "split"
+
+
+def prove(bins: Bins, game: str, neighbours: str, delta: float, alpha: float) -> Proof:
+    """The bound as a function of counts in bins of ranks: what a verifier recomputes.
+
+    A run of its own for each record makes the law of all scores one that adding or removing a label changes in one
+    factor: the case of add/remove neighbours, whatever the two worlds of a run are.
+    """
+    if game == "coins":
+        return coins_bound(bins, delta, alpha)
+    return pools_bound(bins, delta, alpha, "add/remove" if game == "runs" else neighbours)
+
+
+def _relation(evidence: Scores | OneRun, neighbours: str | None) -> str:
+    if neighbours is None:
+        return "replace" if isinstance(evidence, Scores) and not evidence.independent else "add/remove"
+    relation = check.choice("neighbours", neighbours, NEIGHBOURS)
+    if isinstance(evidence, OneRun) and relation == "replace":
+        raise InputError(
+            "neighbours is 'replace', but coins add or remove records; leave it out, "
+            "or pass evidence.as_scores() if the records are exchangeable."
+        )
+    return relation
+
+
+def _pooled(evidence: Scores | OneRun) -> tuple[check.FloatArray, check.BoolArray]:
+    if isinstance(evidence, OneRun):
+        return evidence.scores, evidence.included
+    scores = np.concatenate([evidence.members, evidence.nonmembers])
+    return scores, np.arange(scores.size) < evidence.members.size
+
+
+@lru_cache(maxsize=4096)
+def largest_provable(members: int, total: int, game: str, neighbours: str, delta: float, alpha: float) -> float:
+    """The bound that a perfect attack on as many records would get."""
+    scores = np.arange(float(total))
+    return prove(rank_bins(scores, scores >= total - members), game, neighbours, delta, alpha).epsilon
+
+
+def _in_counts(proof: Proof, game: str, unit: str, confidence: float, most: float) -> str:
+    """What the bound rests on, in counts that can be looked up, and how far it could have gone."""
+    if most <= 0:
+        return f" So few {unit}s cannot prove any."
+    if proof.epsilon <= 0:
+        return f" A perfect attack on so many {unit}s could have proven ε ≥ {number(most)}."
+    if game == "coins":
+        seen = (
+            f"It rests on the {proof.tested} {unit}s with the most extreme scores, "
+            f"of which the attack guessed {proof.right} right"
+        )
+    else:
+        seen = (
+            f"It rests on {proof.tested} {unit}s: of the {proof.upper} ranked higher, {proof.upper_members} were "
+            f"members, of the {proof.lower} ranked lower, {proof.lower_members}"
+        )
+    text = f" {seen}; with ε ≤ {number(proof.epsilon)} evidence this strong comes up in at most {odds_of(confidence)}."
+    if proof.epsilon >= most:
+        text += f" This is the most that an audit of so many {unit}s can prove."
+    return text
+
+
+_FEW = 20  # of either kind: with fewer, an AUC far below one half is chance
+_REVERSED = 5.0  # standard errors below one half
+
+
+def _warnings(evidence: Scores | OneRun, scores: check.FloatArray, member: check.BoolArray) -> tuple[str, ...]:
+    found = evidence.mask_warnings if isinstance(evidence, OneRun) else ()
+    inside = int(member.sum())
+    outside = member.size - inside
+    if min(inside, outside) < _FEW:
+        return found
+    auc = (evidence if isinstance(evidence, Scores) else evidence.as_scores()).auc
+    error = ((member.size + 1) / (12 * inside * outside)) ** 0.5  # of the rank sum where nothing leaks
+    if auc < 0.5 - _REVERSED * error:
+        found = (
+            *found,
+            f"the scores look the wrong way round: members have lower scores than non-members (AUC {auc:.2f}); higher "
+            "must mean member, so negate them, or pass losses as losses",
+        )
+    return found

@@ -24,12 +24,15 @@ from dosimeter import _validate as check
 from dosimeter import region
 from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent
-from dosimeter.estimators.rank_betting import rank_betting, score_order
-from dosimeter.estimators.ranked import logit_bound, proven, ranked
+from dosimeter.estimators.claims import proven
+from dosimeter.estimators.lower_bound import lower_bound
+from dosimeter.estimators.rank_betting import rank_betting
+from dosimeter.estimators.ranked import fewest_right, logit_bound, ranked
 from dosimeter.evidence import MOST_RECORDS, OneRun
 
 TERMS = ("smaller", "steinke", "coupling")
 METHODS = ("binomial", "betting", "f-dp")
+SCANS = ("learned", "ranked")
 STEPS = 5000  # of the f-DP recursion, which nearly always stops after about 50; cutting it short is conservative
 
 
@@ -45,15 +48,16 @@ class Guesses(NamedTuple):
 # --- guesses at a fixed number, decided without the labels -------------------------------------------------
 
 
-def guess(evidence: OneRun, *, k_in: int, k_out: int, seed: int = 0) -> Guesses:
-    """Guess "in" for the k_in highest scores and "out" for the k_out lowest; count the right ones."""
-    order = score_order(evidence.scores, seed)
-    ordered, total = evidence.scores[order], order.size
-    right_in = np.count_nonzero(evidence.included[order[:k_in]])
-    right_out = np.count_nonzero(~evidence.included[order[total - k_out :]])
+def guess(evidence: OneRun, *, k_in: int, k_out: int) -> Guesses:
+    """Guess "in" for the k_in highest scores and "out" for the k_out lowest; count the right ones.
+
+    Where a cut parts equal scores, as few of them as possible are taken to be right.
+    """
+    right_in, right_out = fewest_right(evidence)
+    ordered, total = np.sort(evidence.scores)[::-1], evidence.total
     cuts = [cut for cut in (k_in, total - k_out) if 0 < cut < total]
     tied = any(bool(ordered[cut - 1] == ordered[cut]) for cut in cuts)
-    return Guesses(k_in, k_out, int(right_in + right_out), tied)
+    return Guesses(k_in, k_out, int(right_in[k_in] + right_out[k_out]), tied)
 
 
 # --- the binomial tail with a δ-term ----------------------------------------------------------------------
@@ -297,37 +301,39 @@ def one_run(
     *,
     delta: float = 0.0,
     confidence: float = 0.95,
-    guesses: str | int | tuple[int, int] = "ranked",
+    guesses: str | int | tuple[int, int] = "learned",
     term: str = "smaller",
     method: str = "binomial",
-    seed: int = 0,
 ) -> Estimate:
-    """A lower bound on ε from one training run.
+    """A lower bound on ε from one training run, for adding or removing one record.
 
-    `guesses` is "ranked" (valid over every number of guesses), a number r fixed before the coins were looked at (the
-    ⌈r/2⌉ highest scores are guessed "in", the ⌊r/2⌋ lowest "out") or a pair (k_in, k_out). `method` is "binomial",
-    "betting" (every number of guesses, so it takes no other) or "f-dp" (assumes Gaussian, needs a fixed number).
+    `guesses` is "learned" (the headline, `lower_bound`), "ranked" (the walk, valid over every number of guesses), a
+    number r fixed before the coins were looked at (the ⌈r/2⌉ highest scores are guessed "in", the ⌊r/2⌋ lowest "out")
+    or a pair (k_in, k_out). `method` is "binomial", "betting" (over every number of guesses, so it takes none) or
+    "f-dp" (assumes Gaussian, needs a fixed number).
     `term` is the δ-term of the binomial tail at a fixed number of guesses: "steinke", "coupling" or the "smaller".
     """
     if not isinstance(evidence, OneRun):
         raise InputError(f"evidence must be a OneRun, got {type(evidence).__name__}; build OneRun(scores, included).")
-    delta, confidence, seed = check.delta(delta), check.confidence(confidence), check.seed(seed)
+    delta, confidence = check.delta(delta), check.confidence(confidence)
     check.choice("term", term, TERMS)
     way = check.choice("method", method, METHODS)
     counts = None if isinstance(guesses, str) else _split_guesses(guesses, evidence.total)
     if counts is None:
-        check.choice("guesses", guesses, ("ranked",))
+        check.choice("guesses", guesses, SCANS)
         if way == "f-dp":
-            raise InputError("guesses is 'ranked', but method 'f-dp' needs a number fixed in advance; pass e.g. 100.")
+            raise InputError(
+                f"guesses is {guesses!r}, but method 'f-dp' needs a number fixed in advance; pass e.g. 100."
+            )
         if way == "betting":
-            return rank_betting(evidence, delta=delta, confidence=confidence, seed=seed)
-        return _ranked(evidence, delta, confidence, seed)
+            return rank_betting(evidence, delta=delta, confidence=confidence)
+        return _scanned(evidence, delta, confidence, str(guesses))
     if way == "betting":
         raise InputError(f"guesses is {check.show(guesses)}, but method 'betting' bets on every number; use 'ranked'.")
-    made = guess(evidence, k_in=counts[0], k_out=counts[1], seed=seed)
+    made = guess(evidence, k_in=counts[0], k_out=counts[1])
     warnings = evidence.mask_warnings
     if made.cut_tied:
-        tie = f"scores are tied where guessing stops; which of them were guessed was drawn at random (seed {seed})"
+        tie = "scores are tied where guessing stops; as few of these guesses as possible were taken to be right"
         warnings = (*warnings, tie)
     build = _fixed if way == "binomial" else _gaussian
     return build(evidence.total, made, delta, confidence, term, warnings)
@@ -347,12 +353,9 @@ def _split_guesses(guesses: Any, records: int) -> tuple[int, int]:
     return k_in, k_out
 
 
-def _ranked(evidence: OneRun, delta: float, confidence: float, seed: int) -> Estimate:
-    found = ranked(evidence, delta=delta, confidence=confidence, seed=seed)
-    missing = tuple(w for w in evidence.mask_warnings if w not in found.warnings)
-    return dataclasses.replace(
-        found, method="one-run", warnings=missing + found.warnings, details={**found.details, "selection": "ranked"}
-    )
+def _scanned(evidence: OneRun, delta: float, confidence: float, how: str) -> Estimate:
+    found = (lower_bound if how == "learned" else ranked)(evidence, delta=delta, confidence=confidence)
+    return dataclasses.replace(found, method="one-run", details={**found.details, "selection": how})
 
 
 def _fixed(
@@ -375,6 +378,7 @@ def _fixed(
         "one-run",
         Validity.FINITE_SAMPLE,
         f" {made.correct} of {total} guesses about {records} audit records were right, the number fixed in advance.",
+        neighbours="add/remove",
         warnings=warnings,
         details=_details(records, made) | {"term": term},
     )
@@ -398,6 +402,7 @@ def _gaussian(
         claim=f"With {percent(confidence)} confidence the training run is not μ-Gaussian-DP for any μ below "
         f"{number(mu)}; if it is Gaussian-DP at all, ε ≥ {number(epsilon)} at δ = {d:g} ({made.correct} of {total} "
         f"guesses about {records} audit records were right).",
+        neighbours="add/remove",
         warnings=warnings,
         details=_details(records, made) | {"mu": mu},
     )

@@ -17,9 +17,10 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
 from dosimeter.estimate import Estimate, Validity, number, percent
+from dosimeter.estimators.claims import claim_of_bound
 from dosimeter.estimators.one_run import guess
 from dosimeter.estimators.rank_betting import score_order
-from dosimeter.estimators.ranked import claim_of_bound, logit_bound, ranked
+from dosimeter.estimators.ranked import logit_bound, ranked
 from dosimeter.estimators.walk import checkpoints, local_levels
 from dosimeter.evidence import OneRun
 
@@ -84,16 +85,16 @@ def _best_prefix(evidence: OneRun, level: float) -> tuple[float, int, int]:
     return max(0.0, float(bound[best])), int(guesses[best]), int(correct[best])
 
 
-def _strength(evidence: OneRun, level: float, guesses: str | int, seed: int) -> Strength:
+def _strength(evidence: OneRun, level: float, guesses: str | int) -> Strength:
     members = int(evidence.included.sum())
     if guesses == "naive":
         best, total, right = _best_prefix(evidence, level)
         return Strength(best, total, right, right / members)
     if guesses == "ranked":
-        found = ranked(evidence, delta=0.0, confidence=1.0 - level, order="in", seed=seed)
+        found = ranked(evidence, delta=0.0, confidence=1.0 - level, order="in")
         right, total = int(found.details["correct"]), int(found.details["guesses"])
         return Strength(found.epsilon, total, right, right / members)
-    made = guess(evidence, k_in=int(guesses), k_out=0, seed=seed)
+    made = guess(evidence, k_in=int(guesses), k_out=0)
     bound = max(0.0, float(logit_bound(made.k_in, made.correct, level)))
     return Strength(bound, made.k_in, made.correct, made.correct / members)
 
@@ -165,11 +166,11 @@ def panoramia(
             "(1000 records) to 30 % (10 000) of audits instead of 2.5 %"
         )
     if isinstance(guesses, int) and any(e is not None and _cut_tied(e, guesses) for e in (baseline, attack)):
-        warnings.append(f"scores are tied where guessing stops; which were guessed was drawn at random (seed {seed})")
+        warnings.append("scores are tied where guessing stops; as few of these guesses as possible count as right")
     if baseline is None:
-        return _real_nonmembers(_strength(attack, level, guesses, seed), attack, confidence, guesses, warnings)
+        return _real_nonmembers(_strength(attack, level, guesses), attack, confidence, guesses, warnings)
 
-    c, both = (_strength(e, level / 2, guesses, seed) for e in (baseline, attack))
+    c, both = (_strength(e, level / 2, guesses) for e in (baseline, attack))
     measured = max(0.0, both.bound - c.bound)
     null = _null(baseline, attack, level, guesses, count, seed) if count else {}
     warnings += _measurement_warnings(c, both, null.get("null_p_value", 0.0), level)

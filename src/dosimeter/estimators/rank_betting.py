@@ -17,7 +17,7 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.estimate import Estimate, Validity, number
-from dosimeter.estimators.ranked import proven
+from dosimeter.estimators.claims import proven
 from dosimeter.evidence import MOST_RECORDS, OneRun
 
 STAKES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
@@ -29,20 +29,17 @@ def score_order(scores: FloatArray, seed: int) -> IntArray:
     return shuffle[np.argsort(-scores[shuffle], kind="stable")]
 
 
-def has_ties(scores: FloatArray) -> bool:
-    """Whether two records share a score."""
-    ordered = np.sort(scores)
-    return bool((ordered[1:] == ordered[:-1]).any())
+def by_confidence(evidence: OneRun) -> BoolArray:
+    """Whether each guess was right, the surest first: by distance of the rank from the middle, its side the guess.
 
-
-def by_confidence(evidence: OneRun, *, seed: int = 0) -> BoolArray:
-    """Whether each guess was right, the surest first: by distance of the rank from the middle, its side the guess."""
-    order = score_order(evidence.scores, seed)
-    truth = evidence.included[order]
-    total = order.size
+    Among equal scores the wrong guesses come first, so that no order of ties can favour the bet.
+    """
+    highest = evidence.included[np.lexsort((evidence.included, -evidence.scores))]
+    lowest = ~evidence.included[np.lexsort((~evidence.included, evidence.scores))]
+    total = evidence.total
     right = np.empty(total, bool)
-    right[0::2] = truth[: (total + 1) // 2]
-    right[1::2] = ~truth[::-1][: total // 2]
+    right[0::2] = highest[: (total + 1) // 2]
+    right[1::2] = lowest[: total // 2]
     return right
 
 
@@ -107,7 +104,6 @@ def rank_betting(
     delta: float = 0.0,
     confidence: float = 0.95,
     records: int | None = None,
-    seed: int = 0,
 ) -> Estimate:
     """Bet on the guesses in the order of their confidence: a lower bound on ε valid over all numbers of guesses.
 
@@ -115,15 +111,12 @@ def rank_betting(
     is then the number of audit records if some were not guessed). The order must not depend on the labels.
     """
     d, level = check.delta(delta), 1.0 - check.confidence(confidence)
-    random_seed = check.seed(seed)
     warnings: tuple[str, ...] = ()
     if isinstance(evidence, OneRun):
         if records is not None:
             raise InputError(f"records is {check.show(records)}, but a OneRun knows its own; leave records out.")
-        right, total = by_confidence(evidence, seed=random_seed), evidence.total
+        right, total = by_confidence(evidence), evidence.total
         warnings = evidence.mask_warnings
-        if has_ties(evidence.scores):
-            warnings = (*warnings, f"tied scores were put in an order drawn at random (seed {random_seed})")
     else:
         right = check.bits("evidence", evidence)
         remedy = "pass the number of audit records, at least the number of guesses"
@@ -141,6 +134,7 @@ def rank_betting(
         Validity.FINITE_SAMPLE,
         f" {int(right.sum())} of {right.size} guesses about {total} audit records were right; the bets on them, the "
         "surest first, hold for every number of guesses at once.",
+        neighbours="add/remove",
         warnings=warnings,
         details={
             "records": total,

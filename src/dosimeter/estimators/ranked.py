@@ -7,13 +7,13 @@ walk passes with probability ≤ α (`walk.py`).
 
 With δ > 0 a guess may beat q. Couple each guess with one of success ≤ q: the expected number J of guesses that are
 right only through δ is at most m·δ/(1+e^ε), half of that if all guesses are of one kind. So the path less an
-allowance j lies below the walk except with probability P[J > j], and the level pays for that. In one run J may be
-anything with this mean (Markov: mean/(j+1)); records of two independent samples make it binomial. j is fixed by m, δ, α
-and ε alone.
+allowance j lies below the walk except with probability P[J > j] ≤ mean/(j+1) (Markov), and the level pays for that.
+j is fixed by m, δ, α and ε alone.
 
 Orders, all by rank alone, so that an increasing transform of the scores changes nothing: `in` guesses "member" from the
 highest score downwards, `out` "non-member" from the lowest upwards; `two-sided` does both in turn; `mixed` runs all
-three, on 70, 15 and 15 % of the level, and keeps the best one.
+three, on 70, 15 and 15 % of the level, and keeps the best one. Records of equal score have no order: where a look
+falls among them, as few guesses as their counts allow are taken to be right.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from scipy import special
 
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
-from dosimeter.estimate import Estimate, Validity, number, percent
+from dosimeter.estimate import Estimate, Validity
 from dosimeter.estimators import walk
-from dosimeter.evidence import OneRun, Scores
+from dosimeter.estimators.claims import proven
+from dosimeter.evidence import OneRun
 
 ORDERS = ("mixed", "two-sided", "in", "out")
 _SHARES = {
@@ -37,21 +38,7 @@ _SHARES = {
     "in": {"in": 1.0},
     "out": {"out": 1.0},
 }
-_POOL_RISK = 0.05  # largest share of draws of fair coins that two finite pools may fail to serve
 _DELTA_SHARE = 0.5  # the allowance is the least one whose failure costs no more than this share of the level
-
-
-class Game(NamedTuple):
-    """Scores of records whose membership was decided by fair coins, lowest first; P[the coins could be served]."""
-
-    members: FloatArray
-    nonmembers: FloatArray
-    served: float
-    independent: bool
-
-    @property
-    def records(self) -> int:
-        return self.members.size + self.nonmembers.size
 
 
 class Walk(NamedTuple):
@@ -65,129 +52,70 @@ class Walk(NamedTuple):
     local_level: float
 
 
-def ranked(
-    evidence: Scores | OneRun,
-    *,
-    delta: float = 0.0,
-    confidence: float = 0.95,
-    order: str = "mixed",
-    seed: int = 0,
-) -> Estimate:
-    """A lower bound on ε, valid although the number of guesses is chosen on the data.
+def ranked(evidence: OneRun, *, delta: float = 0.0, confidence: float = 0.95, order: str = "mixed") -> Estimate:
+    """Bound ε from below by the ranked walk, valid although the number of guesses is chosen on the data.
 
-    Two samples (`Scores`) are first turned into a game with fair coins: the number of members is drawn from the
-    binomial distribution and both pools are subsampled by `seed`. Tied scores are ordered at random by `seed`.
+    The walk needs labels thrown by fair coins. For pools of members and non-members use `lower_bound`.
+
+    Args:
+        evidence: Scores of records that fair coins put in or left out.
+        delta: The δ of the guarantee that is tested.
+        confidence: The confidence of the bound.
+        order: "in", "out", "two-sided" or "mixed", which runs all three.
+
+    Returns:
+        The bound, for adding or removing one record.
 
     >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> round(ranked(Scores(rng.normal(1, 1, 1000), rng.normal(0, 1, 1000))).low, 1)
-    1.9
+    >>> from dosimeter import fair_coins
+    >>> coins = fair_coins(2000, seed=1)
+    >>> round(ranked(OneRun(np.random.default_rng(0).normal(coins, 1), coins)).low, 1)
+    1.8
     """
     delta, confidence = check.delta(delta), check.confidence(confidence)
-    order, seed = check.choice("order", order, ORDERS), check.seed(seed)
-    rng = np.random.default_rng(np.random.SeedSequence(seed))
-    game = _game(evidence, rng)
-    alpha = (1 - confidence) * game.served
-    walks = _walks(game, delta, alpha, order, rng)
+    order = check.choice("order", order, ORDERS)
+    if not isinstance(evidence, OneRun):
+        raise InputError(
+            f"evidence must be a OneRun, got {type(evidence).__name__}; the walk needs labels thrown by fair coins, "
+            "use lower_bound for pools of members and non-members."
+        )
+    alpha = 1 - confidence
+    walks = _walks(evidence, delta, alpha, order)
     best = max(walks, key=lambda w: w.epsilon)
     return proven(
         best.epsilon,
         delta,
         confidence,
         "ranked",
-        Validity.FINITE_SAMPLE if isinstance(evidence, OneRun) else Validity.INDEPENDENT_RUNS,
-        " This holds for every number of guesses at once." if best.epsilon > 0 else "",
-        warnings=evidence.mask_warnings if isinstance(evidence, OneRun) else (),
+        Validity.FINITE_SAMPLE,
+        neighbours="add/remove",
+        unit=evidence.unit,
+        warnings=evidence.mask_warnings,
         details={
             "order": best.order,
             "guesses": best.guesses,
             "correct": best.correct,
-            "records": game.records,
+            "records": evidence.total,
             "local_level": best.local_level,
             "allowance": best.allowance,
-            "largest_provable": largest_provable(game.records, delta, alpha, independent=game.independent, order=order),
+            "largest_provable": largest_provable(evidence.total, delta, alpha, order=order),
             "walks": {w.order: w.epsilon for w in walks},
-            "seed": seed,
         },
     )
 
 
-def claim_of_bound(epsilon: float, delta: float, confidence: float) -> str:
-    """The sentence of a proven lower bound."""
-    at = f"δ = {delta:g}"
-    if epsilon <= 0:
-        return (
-            f"At {at} the attack proves no privacy loss with {percent(confidence)} confidence (ε ≥ 0); "
-            "that is not proof of privacy."
-        )
-    return f"With {percent(confidence)} confidence the privacy loss is at least ε = {number(epsilon)} at {at}."
-
-
-def proven(
-    low: float, delta: float, confidence: float, method: str, validity: Validity, addition: str, **fields: Any
-) -> Estimate:
-    """The estimate of a lower bound: nothing bounds ε from above, and its sentence goes on with the addition."""
-    claim = claim_of_bound(low, delta, confidence) + addition
-    return Estimate(low, low, np.inf, delta, confidence, method, validity, claim, **fields)
-
-
-def _game(evidence: Scores | OneRun, rng: np.random.Generator) -> Game:
-    if isinstance(evidence, OneRun):
-        scores, inside = evidence.scores, evidence.included
-        return Game(np.sort(scores[inside]), np.sort(scores[~inside]), 1.0, independent=False)
-    if not isinstance(evidence, Scores):
-        raise InputError(f"evidence must be Scores or OneRun, got {type(evidence).__name__}; build one of these first.")
-    members, nonmembers = evidence.members.size, evidence.nonmembers.size
-    records, served = drawable(members, nonmembers)
-    drawn = rng.binomial(records, 0.5)
-    while not records - nonmembers <= drawn <= members:  # the level pays for this: it is multiplied by `served`
-        drawn = rng.binomial(records, 0.5)
-    return Game(
-        _thin(evidence.sorted_members, drawn, rng),
-        _thin(evidence.sorted_nonmembers, records - drawn, rng),
-        served,
-        independent=True,
-    )
-
-
-def drawable(members: int, nonmembers: int) -> tuple[int, float]:
-    """The most records for which fair coins can be served from two pools, but for 5 % of draws; P[served]."""
-
-    def served(records: int) -> float:
-        tail_high = special.bdtr(members, records, 0.5) if members < records else 1.0
-        low = records - nonmembers - 1
-        return float(tail_high - (special.bdtr(low, records, 0.5) if low >= 0 else 0.0))
-
-    low, high = 1, min(members + nonmembers, 2 * min(members, nonmembers) + 1)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if served(middle) >= 1 - _POOL_RISK:
-            low = middle
-        else:
-            high = middle - 1
-    return low, served(low)
-
-
-def _thin(ordered: FloatArray, keep: int, rng: np.random.Generator) -> FloatArray:
-    """A uniformly random subset of `keep` values of a sorted array, still sorted."""
-    drop = rng.choice(ordered.size, ordered.size - keep, replace=False, shuffle=False)
-    return np.delete(ordered, drop) if drop.size else ordered
-
-
-def _walks(game: Game, delta: float, alpha: float, order: str, rng: np.random.Generator) -> list[Walk]:
-    points = walk.checkpoints(game.records)
-    names = list(_SHARES[order])
-    tops = [_tops(name, points) for name in names]
-    cuts = np.concatenate([cut for top in tops for cut in (top, game.records - (points - top))])
-    found = _members_among_top(game, cuts, rng).reshape(len(names), 2, points.size)
+def _walks(evidence: OneRun, delta: float, alpha: float, order: str) -> list[Walk]:
+    points = walk.checkpoints(evidence.total)
+    fewest_in, fewest_out = fewest_right(evidence)
     return [
         _best_look(
             name,
             points,
-            hits + (points - top) - (game.members.size - rest),  # right "in" guesses + right "out" guesses
-            _Level(game.records, delta * _delta_factor(name), _SHARES[order][name] * alpha, game.independent),
+            fewest_in[top] + fewest_out[points - top],
+            _Level(evidence.total, delta * _delta_factor(name), share * alpha),
         )
-        for name, top, (hits, rest) in zip(names, tops, found, strict=True)
+        for name, share in _SHARES[order].items()
+        for top in [_tops(name, points)]
     ]
 
 
@@ -207,55 +135,24 @@ class _Level(NamedTuple):
     records: int
     delta: float
     alpha: float
-    independent: bool
 
     def allowances(self, epsilon: FloatArray) -> tuple[IntArray, FloatArray]:
         """For each ε the right guesses that δ may account for, and P[it accounts for more]."""
-        rate = self.delta * special.expit(-epsilon)
-        budget = _DELTA_SHARE * self.alpha
-        if not self.independent:
-            mean = self.records * rate
-            allowed = np.maximum(np.ceil(mean / budget) - 1, 0).astype(np.int64)
-            return allowed, mean / (allowed + 1)
-
-        def excess(j: IntArray) -> FloatArray:
-            inside = np.minimum(j, self.records - 1)
-            return np.where(j >= self.records, 0.0, special.betainc(inside + 1, self.records - inside, rate))
-
-        low, high = np.full(rate.shape, -1), np.zeros(rate.shape, np.int64)
-        while np.any(short := excess(high) > budget):
-            low, high = np.where(short, high, low), np.where(short, 2 * high + 1, high)
-        while np.any(high - low > 1):
-            middle = (low + high) // 2
-            good = excess(middle) <= budget
-            high, low = np.where(good, middle, high), np.where(good, low, middle)
-        return high, excess(high)
+        mean = self.records * self.delta * special.expit(-epsilon)
+        allowed = np.maximum(np.ceil(mean / (_DELTA_SHARE * self.alpha)) - 1, 0).astype(np.int64)
+        return allowed, mean / (allowed + 1)
 
 
-def _members_among_top(game: Game, cuts: IntArray, rng: np.random.Generator) -> IntArray:
-    """How many members are among the c highest scores, for each cut c; ties that a cut parts are ordered at random."""
-    members, nonmembers = game.members, game.nonmembers
-    below = game.records - cuts
-    # i of the `below` lowest records are members: the least i whose next member is not under the last non-member
-    low, high = np.maximum(below - nonmembers.size, 0), np.minimum(below, members.size)
-    while np.any(low < high):
-        middle = (low + high) // 2
-        enough = nonmembers[np.maximum(below - middle - 1, 0)] <= members[np.minimum(middle, members.size - 1)]
-        active = low < high
-        high, low = np.where(active & enough, middle, high), np.where(active & ~enough, middle + 1, low)
-    i, j = low, below - low
-    pad = np.array([-np.inf]), np.array([np.inf])
-    m_below, m_above = np.concatenate([pad[0], members])[i], np.concatenate([members, pad[1]])[i]
-    n_below, n_above = np.concatenate([pad[0], nonmembers])[j], np.concatenate([nonmembers, pad[1]])[j]
-    edge = np.minimum(m_above, n_above)
-    parted = (edge == np.maximum(m_below, n_below)) & np.isfinite(edge)
-    both = ((m_below == edge) | (m_above == edge)) & ((n_below == edge) | (n_above == edge))
-    if not np.any(parted & both):
-        return members.size - i
-    pooled = np.concatenate([members, nonmembers])
-    order = np.lexsort((rng.random(pooled.size), pooled))
-    positions = np.flatnonzero(order < members.size)
-    return members.size - np.searchsorted(positions, below)
+def fewest_right(evidence: OneRun) -> tuple[IntArray, IntArray]:
+    """For every number c: at least how many of the c highest are in, and at least how many of the c lowest are out.
+
+    Among records of equal score the wrong guesses are taken to come first.
+    """
+    scores, inside = evidence.scores, evidence.included
+    highest = np.lexsort((inside, -scores))  # of equal scores those that are out come first
+    lowest = np.lexsort((~inside, scores))
+    right = inside[highest], ~inside[lowest]
+    return tuple(np.concatenate([[0], np.cumsum(part)]) for part in right)  # type: ignore[return-value]
 
 
 def _best_look(order: str, points: IntArray, correct: IntArray, level: _Level) -> Walk:
@@ -302,12 +199,10 @@ def logit_bound(guesses: Any, correct: Any, level: float | FloatArray) -> FloatA
 
 
 @lru_cache(maxsize=4096)
-def largest_provable(records: int, delta: float, alpha: float, *, independent: bool, order: str = "mixed") -> float:
+def largest_provable(records: int, delta: float, alpha: float, *, order: str = "mixed") -> float:
     """The bound that a perfect attack on this many records of the game would get."""
     points = walk.checkpoints(records)[-1:]  # all right: the more guesses, the better
     return max(
-        _best_look(
-            name, points, points, _Level(records, delta * _delta_factor(name), share * alpha, independent)
-        ).epsilon
+        _best_look(name, points, points, _Level(records, delta * _delta_factor(name), share * alpha)).epsilon
         for name, share in _SHARES[order].items()
     )

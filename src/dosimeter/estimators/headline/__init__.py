@@ -1,0 +1,13 @@
+"""The headline bound: learn how the scores leak from the middle ranks, then test all records outside once.
+
+Two forms, both functions of pooled ranks alone. Nothing is drawn, nothing is discarded, ties count as groups:
+`coins` for labels thrown by independent fair coins, `pools` for a random split into pools of fixed sizes.
+The proofs are in docs/honest-bounds.md.
+"""
+
+from dosimeter.estimators.headline.bins import Bins, rank_bins
+from dosimeter.estimators.headline.coins import coins_bound
+from dosimeter.estimators.headline.pools import pools_bound
+from dosimeter.estimators.headline.proof import Proof
+
+__all__ = ["Bins", "Proof", "coins_bound", "pools_bound", "rank_bins"]

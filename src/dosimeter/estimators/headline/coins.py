@@ -1,0 +1,223 @@
+"""Labels thrown by independent fair coins: a bound for adding or removing one record.
+
+Labels are revealed from the middle rank outwards. What is still hidden is tested once: "member" is guessed for the
+upper bins, "non-member" for the lower ones, with whole weights that only the revealed labels and the ranks decide.
+Given those, every guess is right with probability at most q = e^ε/(1+e^ε), so the weighted count of right guesses lies
+below a weighted sum of Bernoulli(q) variables (docs/honest-bounds.md, Theorem 6). Going up the ε axis cell by
+cell, each with a statistic of its own, costs nothing more (Lemma 7).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from dosimeter._validate import BoolArray, FloatArray, IntArray
+from dosimeter.estimators.headline.bins import Bins
+from dosimeter.estimators.headline.laws import binomial, upper_tail
+from dosimeter.estimators.headline.proof import Proof, nothing
+from dosimeter.estimators.headline.reach import DESIGN, reach, whole_weights
+from dosimeter.estimators.headline.shapes import ACTIVE, BOTH, IN, KINDS, OUT, Learner, View
+
+CELLS = np.concatenate([np.arange(100) * 0.05, 5 + np.arange(111) * 0.1])  # of the ε axis
+_PART = 10  # at most this share of the bins left on a side is revealed at a time
+_DELTA_SHARE = 0.5  # of the level: the most that an allowance for δ may cost
+_PRECISION = 1e-3
+
+Rule = Callable[[View], tuple[FloatArray, BoolArray]]
+
+
+def coins_bound(bins: Bins, delta: float, alpha: float) -> Proof:
+    """The largest ε that (ε, δ)-DP for adding or removing a record is rejected at, at level alpha."""
+    if bins.records.size < 2:
+        return nothing(bins.total)
+    learner = Learner(bins, 0.5, one_sided_caps=True)
+    middle = int(np.argmin(np.abs(bins.edges[1:-1] - bins.total / 2))) + 1
+    budget = bins.total * delta
+    view, design = _reveal(bins, learner, learner.view(middle, middle), partial(_first_design, bins, budget, alpha))
+    tests, frozen = _tests(bins, view, design / DESIGN), float(design.max())
+    proof = nothing(bins.total)
+    for floor, top in pairwise(CELLS.tolist()):
+        if floor >= frozen and floor > 0:
+            view, design = _reveal(bins, learner, view, partial(_fixed_design, (floor + top) / 2))
+            tests, frozen = _tests(bins, view, design), top
+        level = _level(budget, floor, alpha)
+        best = max((test.largest(floor, top, level) for test in tests), key=lambda found: found.epsilon)
+        if best.epsilon > proof.epsilon:
+            proof = best
+        if best.epsilon < top:
+            break
+    return proof
+
+
+class _Level(NamedTuple):
+    """The right guesses that δ may account for, and what is left of the level."""
+
+    allowance: int
+    alpha: float
+
+
+def _level(budget: float, floor: float, alpha: float) -> _Level:
+    """Markov's allowance at the lower edge of a cell, where δ can do most; `budget` is m·δ."""
+    mean = budget * float(special.expit(-floor))
+    allowance = max(math.ceil(mean / (_DELTA_SHARE * alpha)) - 1, 0)
+    return _Level(allowance, alpha - mean / (allowance + 1))
+
+
+# --- revealing --------------------------------------------------------------------------------------------
+
+
+def _sides(bins: Bins, view: View, kind: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Records of the hidden bins where this kind of leak shows, how far they lean to their guess, and the guess."""
+    odds, low, high = view.of(kind), view.low, view.high
+    upper, lower = kind != OUT, kind != IN
+    records = np.concatenate([bins.records[high:] * upper, bins.records[:low] * lower]).astype(float)
+    sign = np.concatenate([np.ones(bins.records.size - high), -np.ones(low)])
+    keep = records > 0
+    return records[keep], np.concatenate([odds[high:], -odds[:low]])[keep], sign[keep]
+
+
+def _first_design(bins: Bins, budget: float, alpha: float, view: View) -> tuple[FloatArray, BoolArray]:
+    """What each kind of leak can be expected to prove, and the kinds that decide what is revealed."""
+
+    def lost(grid: FloatArray, weight: FloatArray, records: FloatArray, _sign: FloatArray) -> FloatArray:
+        allowed = np.maximum(np.ceil(budget * special.expit(-grid) / (_DELTA_SHARE * alpha)) - 1, 0)
+        taken = np.minimum(np.cumsum(records)[None, :], allowed[:, None])
+        return np.asarray((np.diff(taken, axis=1, prepend=0.0) * weight).sum(1))
+
+    design = np.zeros(len(KINDS))
+    for kind in view.tested:
+        records, odds, sign = _sides(bins, view, kind)
+        design[kind] = DESIGN * reach(records, odds, sign, np.zeros(records.size), lost=lost if budget > 0 else None)
+    likely = view.chance >= ACTIVE
+    return design, likely & (design >= 0.5 * design[likely].max())
+
+
+def _fixed_design(epsilon: float, view: View) -> tuple[FloatArray, BoolArray]:
+    return np.full(len(KINDS), epsilon), view.chance >= ACTIVE
+
+
+def _reveal(bins: Bins, learner: Learner, view: View, rule: Rule) -> tuple[View, FloatArray]:
+    """Reveal bins from the inside until the next one on either side is of use to a test at the design."""
+    while True:
+        design, active = rule(view)
+        above, below = _useless(view, design, active)
+        if above == 0 and below == 0:
+            return view, design
+        left = bins.records.size - view.high
+        high = view.high + (max(1, min(above, left // _PART)) if above else 0)
+        low = view.low - (max(1, min(below, view.low // _PART)) if below else 0)
+        view = learner.view(low, high)
+
+
+def _useless(view: View, design: FloatArray, active: BoolArray) -> tuple[int, int]:
+    """How many of the next bins above and below no active kind would give weight; the outermost bins always stay."""
+    size = view.of(view.tested[0]).size
+    above, below = np.ones(size - view.high, bool), np.ones(view.low, bool)
+    for kind in np.flatnonzero(active).tolist():
+        if kind in (BOTH, IN):
+            above &= view.of(kind)[view.high :] <= design[kind]
+        if kind in (BOTH, OUT):
+            below &= -view.of(kind)[: view.low] <= design[kind]
+    return _leading(above), _leading(below[::-1])
+
+
+def _leading(useless: BoolArray) -> int:
+    """How many lead the row, but never all."""
+    count = useless.size if useless.all() else int(np.argmin(useless))
+    return max(min(count, useless.size - 1), 0)
+
+
+# --- testing ----------------------------------------------------------------------------------------------
+
+
+def _tests(bins: Bins, view: View, design: FloatArray) -> list[_Weighted]:
+    """One test for each kind of leak that is likely enough, with its share of the level."""
+    return [_Weighted(bins, view, kind, float(design[kind]), float(view.shares[kind])) for kind in view.tested]
+
+
+class _Weighted:
+    """The weighted count of right guesses, which lies below the weighted sum of Bin(records, q)."""
+
+    def __init__(self, bins: Bins, view: View, kind: int, design: float, share: float) -> None:
+        upper = np.arange(view.high, bins.records.size) if kind != OUT else np.arange(0)
+        lower = np.arange(view.low) if kind != IN else np.arange(0)
+        odds = view.of(kind)
+        weights = whole_weights(np.concatenate([odds[upper], -odds[lower]]) - design)
+        right = np.concatenate([bins.members[upper], (bins.records - bins.members)[lower]])
+        records = np.concatenate([bins.records[upper], bins.records[lower]])
+        used = weights > 0
+        self._share = share
+        self._weights, self._records = _merged(weights[used], records[used])
+        self._observed = int(weights @ right)
+        self._total = float(self._weights @ self._records)
+        self._squares = float(self._weights**2 @ self._records)
+        self._upper, self._lower = upper[used[: upper.size]], lower[used[upper.size :]]
+        self._bins, self._learned = bins, int(bins.records[view.low : view.high].sum())
+
+    def largest(self, floor: float, top: float, level: _Level) -> Proof:
+        """The largest ε of a cell that is rejected, to a thousandth; its lower edge is known to be rejected or 0."""
+        observed = self._observed - self._heaviest(level.allowance)
+        rejects = partial(self._rejects, observed=observed, level=level.alpha * self._share)
+        if rejects(top):
+            return self._proof(top, level.allowance)
+        if not rejects(floor):
+            return self._proof(0.0, level.allowance)
+        while top - floor > _PRECISION:
+            middle = (floor + top) / 2
+            floor, top = (middle, top) if rejects(middle) else (floor, middle)
+        return self._proof(floor, level.allowance)
+
+    def _heaviest(self, count: int) -> int:
+        """The sum of the largest weights, which is what δ may account for."""
+        taken = np.diff(np.minimum(np.cumsum(self._records), count), prepend=0)
+        return int(taken @ self._weights)
+
+    def _rejects(self, epsilon: float, *, observed: int, level: float) -> bool:
+        if observed <= 0 or level <= 0:
+            return False
+        q = float(special.expit(epsilon))
+        z = (observed - q * self._total) / math.sqrt(q * (1 - q) * self._squares)
+        if z < 0.3:  # cannot be rejected at any level in use
+            return False
+        if z > 2.2 and self._log_chernoff(q, observed) <= math.log(level):
+            return True
+        parts = [(int(w), binomial(int(n), q)) for w, n in zip(self._weights, self._records, strict=True)]
+        return upper_tail(parts, observed) <= level
+
+    def _log_chernoff(self, q: float, observed: int) -> float:
+        """Chernoff's bound for the log tail: cheap, never below the truth."""
+        n, w = self._records, self._weights
+        if observed >= self._total:
+            return float(n.sum() * math.log(q))
+        tilt = min((observed - q * self._total) / (q * (1 - q) * self._squares), 30 / w[0])
+        best = 0.0
+        for _ in range(10):
+            z = math.log(q / (1 - q)) + tilt * w
+            p = special.expit(z)
+            best = min(best, float(n @ (np.logaddexp(0, z) + math.log1p(-q))) - tilt * observed)
+            slope, curvature = float((n * w) @ p) - observed, float((n * w * w) @ (p * (1 - p)))
+            if curvature <= 0 or abs(slope) < 1e-3 * math.sqrt(curvature):
+                break
+            tilt = min(max(tilt - slope / curvature, 0.2 * tilt), 60 / w[0])
+        return best
+
+    def _proof(self, epsilon: float, allowance: int) -> Proof:
+        bins = self._bins
+        upper, lower = (bins.records[side].sum() for side in (self._upper, self._lower))
+        above, below = (bins.members[side].sum() for side in (self._upper, self._lower))
+        return Proof(epsilon, int(upper), int(above), int(lower), int(below), self._learned, allowance)
+
+
+def _merged(weights: IntArray, records: IntArray) -> tuple[IntArray, IntArray]:
+    """Bins of equal weight as one, the heaviest first."""
+    values, place = np.unique(-weights, return_inverse=True)
+    totals = np.zeros(values.size, np.int64)
+    np.add.at(totals, place, records)
+    return -values, totals

@@ -1,0 +1,142 @@
+"""Tables of upper against lower ranks, members against non-members, and what δ can do to them.
+
+Given how many members a table holds, the number of members among its upper records lies below Fisher's noncentral
+hypergeometric law of odds ratio θ, and tables that share no record are jointly below independent ones (Theorem 3 in
+docs/honest-bounds.md). With δ > 0 the excess is bounded by Stein's method (Theorem 4): a weighted count less a
+whole allowance keeps its level but for a cost in proportion to the Stein factors computed here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dosimeter.estimators.headline.laws import Law, noncentral, upper_tail
+
+REPLACE, ADD_REMOVE = NEIGHBOURS = ("replace", "add/remove")
+_SEEN = 1e-13  # beyond this probability the Stein factor of the identity is bounded, not computed
+
+
+class Table(NamedTuple):
+    """Upper and lower records, the members among all of them, the members among the upper ones, and a weight."""
+
+    upper: int
+    lower: int
+    members: int
+    above: float
+    weight: int
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the margins leave anything to chance."""
+        return min(self.upper, self.members) > max(0, self.members - self.lower)
+
+    def law(self, theta: float) -> Law:
+        return noncentral(self.upper, self.lower, self.members, theta)
+
+
+class DeltaCost(NamedTuple):
+    """What δ may cost: `total` counts pairs of data sets, `flipped` says that records are added before one is removed.
+
+    For replace-one neighbours each pair inside a table costs its Stein factor once; for add/remove the two steps
+    of a swap cost as many times as there are records to take them with (Corollary 5).
+    """
+
+    total: float
+    neighbours: str
+    flipped: bool = False
+
+    def of(self, table: Table, log_theta: float) -> float:
+        if self.neighbours == REPLACE:
+            return 1.0
+        first, second = (table.upper, table.lower) if self.flipped else (table.lower, table.upper)
+        return first + math.exp(log_theta / 2) * second
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The weighted count of members in the upper halves, less an allowance for δ."""
+
+    rows: tuple[Table, ...]
+    allowance: int = 0
+
+    @classmethod
+    def of(cls, rows: Sequence[Table], allowance: int = 0) -> Tables:
+        return cls(tuple(row for row in rows if row.weight > 0 and row.is_free), allowance)
+
+    def p_value(self, log_theta: float) -> float:
+        """P[as much or more], were the odds ratio of every swap at most θ."""
+        theta = math.exp(log_theta)
+        observed = int(sum(row.weight * row.above for row in self.rows)) - self.allowance
+        return upper_tail([(row.weight, row.law(theta)) for row in self.rows], observed)
+
+    def score(self, log_theta: float) -> tuple[float, float]:
+        """The count beyond its mean, and the allowance, both in standard deviations."""
+        laws = [(row, row.law(math.exp(log_theta))) for row in self.rows]
+        beyond = sum(row.weight * (row.above - law.mean) for row, law in laws) - self.allowance
+        spread = math.sqrt(sum(row.weight**2 * law.variance for row, law in laws) + 1e-9)
+        return beyond / spread, self.allowance / spread
+
+    def gamma(self, log_theta: float, cost: DeltaCost) -> float:
+        """What a unit of δ costs at this odds ratio, given the allowance."""
+        return max(
+            min(step, slope * row.weight / self.allowance) if self.allowance else step
+            for row, step, slope in self._factors(log_theta, cost)
+        )
+
+    def least_allowance(self, log_theta: float, cost: DeltaCost, limit: float) -> int:
+        """The least allowance with which a unit of δ costs no more than the limit."""
+        factors = self._factors(log_theta, cost)
+        return max((math.ceil(slope * row.weight / limit) for row, step, slope in factors if step > limit), default=0)
+
+    def _factors(self, log_theta: float, cost: DeltaCost) -> list[tuple[Table, float, float]]:
+        found = []
+        for row in self.rows:
+            step, slope = stein_factors(row, math.exp(log_theta))
+            each = cost.of(row, log_theta)
+            found.append((row, step * each, slope * each))
+        return found
+
+
+def stein_factors(table: Table, theta: float) -> tuple[float, float]:
+    """The largest |g(r+1) − g(r)| of the Stein equation: over indicators of r ≥ t, and for the identity.
+
+    The first is largest where the law has its mass. The second may rise towards the ends; there it is
+    bounded by the inverse slope of the drift, see docs/honest-bounds.md.
+    """
+    law = table.law(theta)
+    if law.mass.size < 2:
+        return 0.0, 0.0
+    r, mass = law.values[:-1], law.mass
+    up = theta * (table.upper - r) * (table.members - r)
+    seen = np.flatnonzero(mass[:-1] > _SEEN)
+    flow = np.maximum(mass[:-1] * up, 1e-300)[seen]
+    below, above = np.cumsum(mass)[:-1], np.cumsum(mass[::-1])[::-1][1:]
+    step = float(((below * above)[seen] / flow).max())
+    away = mass * (law.values - law.mean)
+    inwards = np.where(r < law.mean, -np.cumsum(away)[:-1], np.cumsum(away[::-1])[::-1][1:])  # equal; no digits lost
+    slope = float((inwards[seen] / flow).max())
+    return step, max(slope, *_slopes_beyond(table, theta, law.mean, float(r[seen[0]]), float(r[seen[-1]])))
+
+
+def _slopes_beyond(table: Table, theta: float, mean: float, low: float, high: float) -> tuple[float, float]:
+    """Limits for the second factor below `low` and above `high`.
+
+    The drift θ(upper − r)(members − r) − r(lower − members + r) is (zero − r)·m(r), with m falling in r where θ ≥ 1.
+    """
+    a, b = theta - 1, theta * (table.upper + table.members) + (table.lower - table.members)
+    c = theta * table.upper * table.members
+    zero = 2 * c / (b + math.sqrt(max(b * b - 4 * a * c, 0.0)))
+    least, most = max(0, table.members - table.lower), min(table.upper, table.members)
+    limits = []
+    for start, end, flattest in ((low, float(least), low), (high + 1, float(most), float(most))):
+        if start == end:  # nothing lies beyond
+            limits.append(0.0)
+            continue
+        ratio = max((mean - r) / (zero - r) for r in (start, end))  # monotone between them
+        limits.append(ratio / (b - a * (flattest + zero)))
+    return limits[0], limits[1]
