@@ -50,7 +50,7 @@ def run(**changes):
         "distance": "euclidean",
         "repetitions": 60,
         "belief": 0.9,
-        "seed": 0,
+        "seed": 1,
         **QUIET,
     }
     return audit_gradients(net, D, **{**given, **changes})
@@ -360,7 +360,7 @@ def test_gradients_that_become_nan_are_named(rate, decay, least):
     wild = recipe(1.0, learning_rate=rate, weight_decay=decay, steps=9)
     pair = {"universe": U, "neighbour": Neighbour(removed=0, added=0)}
     with pytest.raises(InputError, match="infinite or NaN in step") as caught:
-        audit_gradients(rising_net, D, recipe=wild, repetitions=4, **pair, **QUIET)
+        audit_gradients(rising_net, D, recipe=wild, repetitions=4, seed=1, **pair, **QUIET)
     told = str(caught.value)
     step = int(told.split("in step ")[1].split(",")[0])
     seed = int(told.split("seed ")[1].split(",")[0])
