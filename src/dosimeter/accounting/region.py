@@ -13,11 +13,32 @@ from dosimeter.accounting.guarantee import Guarantee
 from dosimeter.accounting.mechanism import Mechanism
 from dosimeter.accounting.table import account, dp_sgd
 from dosimeter.estimate import Estimate, number, percent, plain
+from dosimeter.estimators.claims import change
+
+
+def comparable(lower: Estimate, upper: Guarantee) -> bool:
+    """Whether two ends may stand side by side: both speak of the same neighbours, as far as is known."""
+    return lower.neighbours is None or lower.neighbours == upper.neighbours
 
 
 @dataclass(frozen=True)
 class PrivacyRegion:
-    """The ε that is left open: at least what an attack has shown, at most what an accountant guarantees."""
+    """The ε that is left open: at least what an attack has proven, at most what an accountant guarantees.
+
+    Args:
+        lower: What an attack proves.
+        upper: What an accountant proves, for the same neighbours: an ε for replacing a record cannot be set beside one
+            for adding or removing a record.
+
+    Raises:
+        InputError: If one of them is of another type, or both are known to speak of different neighbours.
+
+    >>> from dosimeter import Scores, account, lower_bound
+    >>> lower = lower_bound(Scores(range(100, 200), range(100)), delta=1e-5)
+    >>> upper = account(noise_multiplier=1.0, steps=10, neighbours="replace", delta=1e-5)[0]
+    >>> PrivacyRegion(lower, upper).contradiction
+    False
+    """
 
     lower: Estimate
     upper: Guarantee
@@ -28,6 +49,11 @@ class PrivacyRegion:
         if not isinstance(self.upper, Guarantee):
             raise InputError(
                 f"upper must be a Guarantee, got {check.show(self.upper)}; pass what an accountant proves."
+            )
+        if not comparable(self.lower, self.upper):
+            raise InputError(
+                f"lower is for {self.lower.neighbours} neighbours and upper for {self.upper.neighbours} neighbours; "
+                "these are different ε: account for the neighbours of the attack."
             )
 
     @property
@@ -46,22 +72,29 @@ class PrivacyRegion:
                 "use one δ for both"
             )
         if not self.lower.validity.is_bound:
-            found.append(f"the lower number is no confidence bound for any mechanism (validity: {self.lower.validity})")
+            found.append(
+                f"the lower number is not a confidence bound for any mechanism (validity: {self.lower.validity})"
+            )
         if not self.upper.is_bound:
             found.append(f"the upper number ({self.upper.method}) is not a proven bound")
         return tuple(found)
+
+    @property
+    def _whose(self) -> str:
+        act = change(self.lower.neighbours or self.upper.neighbours)
+        return f" for {act}" if act else ""
 
     def __str__(self) -> str:
         low, high = self.lower, self.upper
         sure = percent(low.confidence)
         if low.validity.is_bound:
-            left = f"the attack proves ε ≥ {number(low.low)} with {sure} confidence"
+            left = f"the attack proves ε ≥ {number(low.low)}{self._whose} with {sure} confidence"
         else:
-            left = f"the attack gives ε {number(low.epsilon)} ({low.validity}, no bound for any mechanism)"
+            left = f"the attack gives ε = {number(low.epsilon)} ({low.validity}, not a bound for any mechanism)"
         if high.is_bound:
             right = f"the accountant proves ε ≤ {number(high.epsilon)}"
         else:
-            right = f"the formula {high.method} gives ε ≈ {number(high.epsilon)}, which is no bound"
+            right = f"the formula {high.method} gives ε ≈ {number(high.epsilon)}, which is not a bound"
         if self.contradiction:
             end = f"both cannot hold: the mechanism does not keep its guarantee, or the {sure} bound has missed"
         elif low.validity.is_bound and high.is_bound:
