@@ -279,6 +279,7 @@ class OneRun:
         mask_seed: The seed given to `fair_coins`; the mask is checked against it.
         groups: The person behind each record: one coin, and so one score, for each person.
         aggregate: How the scores of a person's records become one, "mean" or "max".
+        from_loss: Whether the scores are losses with the sign turned.
 
     Raises:
         InputError: If lengths differ, one side is empty, a person is both in and out, or the seed draws other coins.
@@ -292,6 +293,7 @@ class OneRun:
     mask_seed: int | None = None
     groups: Any = None
     aggregate: str = "mean"
+    from_loss: bool = False
     records: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -353,7 +355,7 @@ class OneRun:
     def as_scores(self, *, independent: bool = False) -> Scores:
         """Included records as members and the rest as non-members; `independent` as for `Scores`."""
         inside = self.included
-        found = Scores(self.scores[inside], self.scores[~inside], independent=independent)
+        found = Scores(self.scores[inside], self.scores[~inside], self.from_loss, independent)
         if self.groups is not None:
             object.__setattr__(found, "groups", (self.groups[inside], self.groups[~inside]))
             object.__setattr__(found, "records", self.records)

@@ -8,7 +8,7 @@ then a matter of the neighbours: C when a record is added, removed or zeroed out
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -219,6 +219,13 @@ def mechanism(value: Any) -> Mechanism:
     raise InputError(
         f"mechanism must be a Gaussian, a DpSgd or a Composition, got {check.show(value)}; build one first."
     )
+
+
+def with_neighbours(value: Mechanism, neighbours: str) -> Mechanism:
+    """The same mechanism, to be bounded for other neighbours; refused where its sampling cannot be."""
+    if isinstance(value, Composition):
+        return Composition(tuple(replace(part, neighbours=Neighbours(neighbours)) for part in value.parts))
+    return replace(value, neighbours=Neighbours(neighbours))
 
 
 def only(value: Mechanism, kinds: tuple[Kind, ...], method: str) -> tuple[Phase, ...]:

@@ -19,6 +19,7 @@ import dosimeter
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.audits import intervals
+from dosimeter.audits.assemble import both_sides, guarantees
 from dosimeter.audits.audit import Audit
 from dosimeter.audits.challenges import FEWEST_SHADOWS, Attack, candidates, halves, read_points, served, witnesses
 from dosimeter.audits.claims import check_budget
@@ -105,7 +106,8 @@ def audit_one_run(
     if not members.any():
         raise InputError("no record is left to train on: every row is a canary and no coin fell on in; pass more data.")
     mechanism, notes = intervals.mechanism_of(recipe, int(members.sum()), int(members.sum()))
-    upper = intervals.upper_bounds(mechanism, delta)
+    upper, missing = guarantees(mechanism, delta, ["add/remove"])
+    notes += missing
 
     if white_box:
         assert recipe is not None
@@ -124,7 +126,7 @@ def audit_one_run(
         scores = way.scores(parts[0].signals[:, rows], np.empty((0, rows.size)), np.empty((0, rows.size), bool))[0]
     evidence = OneRun(scores, coins, coin_seed)
     estimates = _estimates(evidence, delta, confidence)
-    region, risk = intervals.both_sides(estimates[0], upper)
+    region, risk = both_sides(estimates, upper)
     inside = evidence.as_scores()
     return Audit(
         estimates=tuple(estimates),

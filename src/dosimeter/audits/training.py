@@ -20,6 +20,7 @@ import dosimeter
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.audits import intervals
+from dosimeter.audits.assemble import both_sides, guarantees
 from dosimeter.audits.audit import Audit
 from dosimeter.audits.challenges import (
     FEWEST_SHADOWS,
@@ -110,7 +111,8 @@ def audit_training(
     field = candidates(base, canaries, count, setting.seeds["canaries"])
     _room(field, count, setting.game)
     mechanism, notes = intervals.mechanism_of(recipe, *_sizes(field, count, setting))
-    upper = intervals.upper_bounds(mechanism, setting.delta)
+    upper, missing = guarantees(mechanism, setting.delta, ["add/remove"])
+    notes += missing
 
     masks = halves(setting.shadows, field.pipeline.records, setting.seeds["masks"])
     first = collect(
@@ -126,7 +128,7 @@ def audit_training(
         estimates.append(intervals.headline(played.evidence, **at))
         estimates += intervals.at_threshold(played.evidence, **at)
         notes += intervals.threshold_notes(estimates)
-    region, risk = intervals.both_sides(estimates[0], upper)
+    region, risk = both_sides(estimates, upper)
     parts = [first] if played.runs is None else [first, played.runs]
     failed = [failure for part in parts for failure in part.failed]
     if failed:
