@@ -18,6 +18,7 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.accounting.profile import advantage_from_profile, tpr_from_profile
+from dosimeter.estimate import percent
 from dosimeter.estimators.claims import change
 from dosimeter.region import mu_from_epsilon, tradeoff, tradeoff_gaussian
 
@@ -306,6 +307,7 @@ def risk_in_words(
     fprs: Sequence[float] = FPRS,
     side: str = "upper",
     neighbours: str | None = None,
+    confidence: float | None = None,
 ) -> list[str]:
     """Say in sentences what an ε means: what a guarantee allows, or which guarantees a lower bound excludes.
 
@@ -319,6 +321,7 @@ def risk_in_words(
         fprs: False-positive rates of tests.
         side: "upper" for a guarantee, "lower" for what an attack has proven.
         neighbours: Whose ε it is, "add/remove" or "replace"; None leaves it unsaid.
+        confidence: The confidence of the lower bound; None leaves it unsaid.
 
     Returns:
         The sentences, the most important first.
@@ -327,21 +330,23 @@ def risk_in_words(
         InputError: If a number is out of range or `side` has another name.
 
     >>> risk_in_words(1.7, 1e-5, side="lower", neighbours="replace")[0]
-    'No training with a guarantee below ε = 1.7 at δ = 1e-05 for replacing one record can explain what was seen.'
+    'No training with a guarantee below ε = 1.7 at δ = 1e-05 for replacing one record explains what was seen.'
     """
     check.choice("side", side, ("upper", "lower"))
     risk = risk_from_epsilon(epsilon, delta, priors=priors, fprs=fprs)
     at = f"at δ = {delta:g}" + (f" for {act}" if (act := change(neighbours)) else "")
-    return _excluded(epsilon, at) if side == "lower" else _allowed(risk, at)
+    if side == "upper":
+        return _allowed(risk, at)
+    return _excluded(epsilon, at, "No" if confidence is None else f"With {percent(confidence)} confidence no")
 
 
-def _excluded(epsilon: float, at: str) -> list[str]:
+def _excluded(epsilon: float, at: str, no: str) -> list[str]:
     """What a lower bound says: which guarantees the training cannot have."""
     if epsilon == 0:
         return [f"No guarantee {at} is excluded: nothing was proven. That is not evidence of privacy."]
     which = "a finite guarantee" if math.isinf(epsilon) else f"a guarantee below ε = {epsilon:.4g}"
     return [
-        f"No training with {which} {at} can explain what was seen.",
+        f"{no} training with {which} {at} explains what was seen.",
         "This excludes guarantees. It does not say how many members a test finds, or how sure anybody can be of one "
         "person.",
     ]

@@ -164,6 +164,11 @@ def region_of_privacy(
             rows.append(_row(noise, item.method, "upper", item.epsilon, item.is_bound))
         if lower is not None:
             shown = lower[index]
+            if shown.neighbours is not None and shown.neighbours != str(run.neighbours):
+                raise InputError(
+                    f"lower[{index}] is for {shown.neighbours} neighbours, the upper bounds are for {run.neighbours} "
+                    "neighbours; pass neighbours= to account for those of the attack."
+                )
             rows.append(_row(noise, shown.method, "lower", shown.low, shown.validity.is_bound))
     return RegionOfPrivacy(tuple(rows), delta)
 
