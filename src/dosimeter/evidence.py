@@ -119,7 +119,7 @@ class Scores:
                 raise InputError(f"{name} must hold at most {MOST_RECORDS} values, got {array.size}; take a sample.")
         object.__setattr__(self, "records", sum(array.size for array in arrays.values()))
         if self.groups is not None:
-            persons = _two_sides(self.groups, arrays["members"].size, arrays["nonmembers"].size)
+            persons = two_sides(self.groups, arrays["members"].size, arrays["nonmembers"].size)
             for name, ids in zip(arrays, persons, strict=True):
                 arrays[name] = _by_person(arrays[name], ids.place, ids.names.size, aggregate)
             object.__setattr__(self, "groups", tuple(check.frozen(ids.names, ()) for ids in persons))
@@ -397,7 +397,8 @@ def persons(name: str, ids: Any, records: int) -> Persons:
     return Persons(names[order], rank[place])
 
 
-def _two_sides(groups: Any, members: int, nonmembers: int) -> tuple[Persons, Persons]:
+def two_sides(groups: Any, members: int, nonmembers: int) -> tuple[Persons, Persons]:
+    """Read the ids of members and of non-members; nobody may be on both sides."""
     if not isinstance(groups, (tuple, list)) or len(groups) != 2:
         raise InputError(
             f"groups must be a pair (ids of members, ids of non-members), got {check.show(groups)}; pass two arrays."

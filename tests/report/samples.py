@@ -68,6 +68,7 @@ def group(name: str, value: str, epsilon: float, p: float, flagged: bool) -> dic
         "advantage": 0.2,
         "p_value": p,
         "flagged": flagged,
+        "joint_confidence": 0.95,
     }
 
 

@@ -65,7 +65,7 @@ def family(estimates: Sequence[Estimate]) -> list[Estimate]:
 def both_sides(
     estimates: Sequence[Estimate], upper: Sequence[Guarantee]
 ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """Region and risk: what the headline excludes and, with a proven guarantee of the same neighbours, what that allows.
+    """Region and risk: what the headline excludes and, with a guarantee of the same neighbours, what that allows.
 
     Where the headline has no such guarantee, a second bound with the same validity may have one.
     """

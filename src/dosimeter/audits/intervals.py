@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter import region
-from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
+from dosimeter._validate import BoolArray, FloatArray, IntArray
 from dosimeter.accounting import DpSgd
 from dosimeter.audits.audit import Guard
 from dosimeter.audits.model import distributions
@@ -209,7 +209,7 @@ def curve(evidence: Evidence, confidence: float, *, stopped: bool = False) -> di
     if evidence.points == 1 and not stopped:
         return found
     size = len(found["fpr"])
-    marks = [{**point, "tpr_low": 0.0} for point in found["tpr_at_fpr"]]
+    marks = [{**point, "tpr_low": 0.0, "limit_threshold": math.inf} for point in found["tpr_at_fpr"]]
     return {**found, "fpr_high": np.ones(size), "tpr_low": np.zeros(size), "tpr_at_fpr": marks}
 
 

@@ -154,6 +154,8 @@ KINDS: Mapping[str, Kind] = {
 class FreshStore(Store):
     """A store that keeps what is computed now and does not look at what it held before."""
 
+    claims = False
+
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         super().__init__(folder)
         self._own: set[str] = set()

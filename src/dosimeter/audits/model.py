@@ -59,12 +59,13 @@ def audit_model(
 
     There are two ways in. With `data` and `included`, fair coins have decided which records of one pool the model was
     trained on (`fair_coins`): the bound is for adding or removing one record and assumes nothing about the records.
-    With `members` and `nonmembers`, the model was trained on some records and others of the same kind were held out: the
-    bound is for replacing one record, beside one for adding or removing one, and members and non-members must be a
-    random split of one population.
+    With `members` and `nonmembers`, the model was trained on some records and others of the same kind were held out:
+    the bound is for replacing one record, beside one for adding or removing one, and members and non-members must be
+    a random split of one population.
 
     Args:
-        model: A callable, a scikit-learn estimator, a torch module, the path of an .onnx file or a `models.HuggingFace`.
+        model: A callable, a scikit-learn estimator, a torch module, the path of an .onnx file, or a
+            `models.HuggingFace`.
         members: Records that the model was trained on: (X, y), or the path of a file.
         nonmembers: Held-out records of the same kind.
         data: One pool of records, instead of members and nonmembers.
@@ -155,9 +156,7 @@ def audit_model(
     )
 
 
-SWITCHED_OFF = Guard(
-    shift=False, checked=False, evidence={"reasons": ["the check was switched off (guard=False)."]}
-)
+SWITCHED_OFF = Guard(shift=False, checked=False, evidence={"reasons": ["the check was switched off (guard=False)."]})
 
 
 def _accuracy(losses: Losses) -> float | None:

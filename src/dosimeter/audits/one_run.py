@@ -25,7 +25,18 @@ from dosimeter.audits.challenges import FEWEST_SHADOWS, Attack, candidates, halv
 from dosimeter.audits.claims import check_budget
 from dosimeter.audits.intervals import BY_COINS, Evidence
 from dosimeter.audits.model import distributions, fingerprint
-from dosimeter.audits.shadows import Pipeline, Row, Signal, Trainings, Where, collect, model_name, pipeline
+from dosimeter.audits.shadows import (
+    Pipeline,
+    Row,
+    Signal,
+    Trainings,
+    Where,
+    collect,
+    model_name,
+    pipeline,
+    provenance,
+    trainings_of,
+)
 from dosimeter.estimate import Estimate
 from dosimeter.estimators.one_run import one_run
 from dosimeter.estimators.ranked import ranked
@@ -56,6 +67,7 @@ def audit_one_run(
     engine: str = "local",
     workers: int | None = None,
     store: Any = None,
+    key: str | None = None,
     memory: int | None = None,
     timeout: float | None = None,
     progress: bool = True,
@@ -83,7 +95,7 @@ def audit_one_run(
     if 0 < shadows < FEWEST_SHADOWS:
         raise InputError(f"shadows must be 0 or at least {FEWEST_SHADOWS}, got {shadows}; pass e.g. 16.")
     where = Where(engine, workers, store, memory, timeout, bool(progress))
-    base = pipeline(train, data, recipe=recipe, signal=signal, nonmembers=nonmembers, where=where, name=name)
+    base = pipeline(train, data, recipe=recipe, signal=signal, nonmembers=nonmembers, where=where, key=key, name=name)
     way = Attack.read(attack, shadows, log_odds=signal is None)
     if not shadows and way.name != "loss":
         raise InputError(f"attack={way.name!r} needs reference models, got shadows=0; pass e.g. shadows=16, or 'loss'.")
@@ -114,16 +126,17 @@ def audit_one_run(
         field = replace(base, recipe=replace(recipe, canaries=Dirac(tuple(rows.tolist()), tuple(coins.tolist()))))
     run = field.run(members, [seeds["run"]])
     observed: list[FloatArray | None] = []
-    parts = [collect(_noting(run, observed), members, stage="run")]
-    parts[0].require(1, "runs")
+    trained = collect(_noting(run, observed), members, stage="run")
+    trained.require(1, "runs")
+    stages = {"run": trained}
     if white_box:
         assert observed[0] is not None
         scores = observed[0]
     elif shadows:
-        scores, references = _with_references(field, parts[0].signals, rows, way, shadows, seeds)
-        parts.append(references)
+        scores, stages["reference"] = _with_references(field, trained.signals, rows, way, shadows, seeds)
     else:
-        scores = way.scores(parts[0].signals[:, rows], np.empty((0, rows.size)), np.empty((0, rows.size), bool))[0]
+        scores = way.scores(trained.signals[:, rows], np.empty((0, rows.size)), np.empty((0, rows.size), bool))[0]
+    counts = trainings_of(stages.values())
     evidence = OneRun(scores, coins, coin_seed)
     estimates = _estimates(evidence, delta, confidence)
     region, risk = both_sides(estimates, upper)
@@ -153,9 +166,10 @@ def audit_one_run(
             "nonmembers": int((~coins).sum()),
             "points": rows.tolist(),
             "records": base.records,
-            "utility": {"runs": parts[0].accuracy},
-            "trainings": {key: sum(p.counted()[key] for p in parts) for key in ("computed", "cached", "failed")},
-            "failed": [failure for part in parts for failure in part.failed],
+            "utility": {"runs": trained.accuracy},
+            "trainings": counts,
+            "provenance": provenance(base.known, {name: part.found for name, part in stages.items()}, counts),
+            "failed": [failure for part in stages.values() for failure in part.failed],
             "seed": seed,
             "seeds": {"coins": coin_seed, "masks": seeds["masks"] if shadows else None},
             "mask_hash": mask_hash(coins),

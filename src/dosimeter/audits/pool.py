@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.evidence import OneRun, Persons, Scores, persons
+from dosimeter.evidence import OneRun, Persons, Scores, persons, two_sides
 from dosimeter.models import dataset
 
 _BOTH = "pass members and nonmembers, or data and included"
@@ -59,8 +59,8 @@ class Pool:
             found[name] = self._parted(name, values)
         if self.groups is None:
             return found
-        sides = [_first_rows(side) for side in self._persons()]
-        return {name: tuple(np.asarray(v)[rows] for v, rows in zip(pair, sides, strict=True)) for name, pair in found.items()}  # type: ignore[misc]
+        rows = [_first_rows(side) for side in self._persons()]
+        return {name: (np.asarray(a)[rows[0]], np.asarray(b)[rows[1]]) for name, (a, b) in found.items()}
 
     def _parted(self, name: str, values: Any) -> tuple[Any, Any]:
         if self.included is None or (isinstance(values, (tuple, list)) and len(values) == 2):
@@ -95,7 +95,8 @@ class Pool:
 
     def _persons(self) -> tuple[Persons, Persons]:
         assert self.groups is not None
-        return tuple(persons("groups", ids, len(self._side(side))) for side, ids in enumerate(self.groups))  # type: ignore[return-value]
+        first, second = (persons("groups", ids, len(self._side(side))) for side, ids in enumerate(self.groups))
+        return first, second
 
     def name_of_member(self, place: int) -> Any:
         """The person, or the row number in the members or in the pool."""
@@ -118,8 +119,8 @@ def _first_rows(found: Persons) -> IntArray:
 
 def read_pool(members: Any, nonmembers: Any, data: Any, included: Any, *, mask_seed: Any, groups: Any) -> Pool:
     """The records as they were given, in one of the two ways."""
-    two_sides, one_pool = members is not None or nonmembers is not None, data is not None or included is not None
-    if two_sides and one_pool:
+    split, one_pool = members is not None or nonmembers is not None, data is not None or included is not None
+    if split and one_pool:
         given = "included" if included is not None else "data"
         raise InputError(f"{given} and members were both given; {_BOTH}.")
     if one_pool:
@@ -130,7 +131,10 @@ def read_pool(members: Any, nonmembers: Any, data: Any, included: Any, *, mask_s
         raise InputError(f"{'members' if members is None else 'nonmembers'} is missing; {_BOTH}.")
     if mask_seed is not None:
         raise InputError("mask_seed checks a mask of coins, and none was given; pass data and included.")
-    return Pool(dataset(members), dataset(nonmembers), None, None, groups)
+    pool = Pool(dataset(members), dataset(nonmembers), None, None, groups)
+    if groups is not None:
+        two_sides(groups, *(len(pool._side(side)) for side in (0, 1)))
+    return pool
 
 
 def _parted_by_coins(data: Any, included: Any, mask_seed: Any, groups: Any) -> Pool:

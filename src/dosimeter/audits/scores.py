@@ -9,7 +9,7 @@ import numpy as np
 
 import dosimeter
 from dosimeter import _validate as check
-from dosimeter._validate import FloatArray, InputError
+from dosimeter._validate import InputError
 from dosimeter.audits.assemble import risk_of
 from dosimeter.audits.audit import Audit, Guard
 from dosimeter.estimate import Estimate
@@ -19,8 +19,9 @@ from dosimeter.estimators.bayesian import bayesian
 from dosimeter.estimators.epsilon_star import epsilon_star
 from dosimeter.estimators.gaussian import gaussian
 from dosimeter.estimators.lower_bound import game_of, lower_bound
-from dosimeter.estimators.rates import clopper_pearson, clopper_pearson_limits
+from dosimeter.estimators.rates import clopper_pearson
 from dosimeter.estimators.thresholds import Threshold, threshold_at_fpr
+from dosimeter.estimators.tpr_limit import tpr_limit
 from dosimeter.evidence import OneRun, Scores
 
 LOW_FPRS = (0.001, 0.01, 0.1)
@@ -164,7 +165,10 @@ def roc(scores: Scores, confidence: float) -> dict[str, Any]:
     """The ROC curve thinned for a screen, its simultaneous lower band, AUC, and the TPR at low FPRs.
 
     The band is a pair of limits at each threshold: with the stated confidence, at every one of them the true FPR is
-    at most `fpr_high` and the true TPR at least `tpr_low`.
+    at most `fpr_high` and the true TPR at least `tpr_low`. `tpr_at_fpr` has a limit for each named FPR alone: with the
+    stated confidence the test at `limit_threshold` has a true FPR of at most `fpr` and a true TPR of at least
+    `tpr_low` (`tpr_limit`). For one trained model all of them are about that model: the members tried are a random
+    sample of its training records, the non-members one of records that it has not seen.
     """
     curve = scores.curve
     keep = _thin(curve.fp, curve.tp, scores.nonmembers.size, scores.members.size)
@@ -196,8 +200,12 @@ def _thin(fp: Any, tp: Any, nonmembers: int, members: int) -> Any:
 
 
 def _tpr_at(scores: Scores, fpr: float, confidence: float) -> dict[str, float]:
-    """The TPR at a threshold that the non-members alone decide, with its exact lower limit."""
-    threshold = threshold_at_fpr(scores, fpr)
-    counts = scores.counts_at(threshold)
-    low: FloatArray = clopper_pearson_limits(counts.tp, counts.members, 1 - confidence)[0]
-    return {"fpr": fpr, "tpr": counts.tpr, "tpr_low": float(low), "threshold": threshold}
+    """The measured TPR at a measured FPR, and a limit for the true one at a true FPR, which needs another threshold."""
+    threshold, limit = threshold_at_fpr(scores, fpr), tpr_limit(scores, fpr, confidence)
+    return {
+        "fpr": fpr,
+        "tpr": scores.counts_at(threshold).tpr,
+        "tpr_low": limit.tpr,
+        "threshold": threshold,
+        "limit_threshold": limit.threshold,
+    }

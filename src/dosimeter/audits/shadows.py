@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from dosimeter.engine import Store
 from dosimeter.engine.pool import cores
 from dosimeter.models.outputs import Kind, checked, infer_kind, losses_of
 from dosimeter.training import Recipe, arguments, train_foreign, train_many
+from dosimeter.training.identity import Identity, identity
 
 FEWEST_JUDGED = 30  # records that an accuracy is worth telling for
 
@@ -27,7 +29,8 @@ Signal = Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.ArrayLike]
 class Row:
     """One training: the signals of all records, or why there are none; correct answers where outputs are classes.
 
-    `canaries` is what an adversary with the noisy gradients sees of the recipe's Dirac canaries.
+    `canaries` is what an adversary with the noisy gradients sees of the recipe's Dirac canaries, `key` the name of what
+    was found in the store.
     """
 
     index: int
@@ -37,6 +40,7 @@ class Row:
     cached: bool
     correct: BoolArray | None
     canaries: FloatArray | None = None
+    key: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,9 @@ class Pipeline:
     """A training that can be repeated, the records it may use, and how a model's outputs become signals.
 
     With a `recipe`, `train` makes a torch module and the batched engine trains it; without one, `train(indices, seed)`
-    returns a predictor. `held` are further records, for accuracy alone. `name` and the labels are part of the keys
-    under which trainings of a function are stored, since its code alone does not tell what data it reads.
+    returns a predictor. `held` are further records, for accuracy alone. `known` is what `train` was when the audit
+    began, for the keys of a store: trainings in this process may change what it reaches. `name` and the labels are
+    part of these keys too, since a function does not tell what files it reads.
     """
 
     train: Any
@@ -74,6 +79,7 @@ class Pipeline:
     held: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None
     signal: Signal | None
     where: Where
+    known: Identity | None = None
     name: str | None = None
     _kind: list[Kind] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -88,6 +94,7 @@ class Pipeline:
         common: dict[str, Any] = {
             "engine": where.engine,
             "store": where.store,
+            "key": self.known,
             "memory": where.memory,
             "timeout": where.timeout,
             "progress": where.progress,
@@ -123,10 +130,11 @@ class Pipeline:
         try:
             signals, correct = self._signals(np.asarray(one.outputs))
         except _UnusableError as error:
-            return Row(one.index, one.seed, None, f"the training from seed {one.seed} {error}", one.cached, None)
+            reason = f"the training from seed {one.seed} {error}"
+            return Row(one.index, one.seed, None, reason, one.cached, None, key=one.key)
         transcript = getattr(one, "transcript", None)
         seen = None if transcript is None else transcript.canaries
-        return Row(one.index, one.seed, signals, None, one.cached, correct, seen)
+        return Row(one.index, one.seed, signals, None, one.cached, correct, seen, one.key)
 
     def _signals(self, outputs: npt.NDArray[Any]) -> tuple[FloatArray, BoolArray | None]:
         y = self.y if self.held is None else np.concatenate([self.y, self.held[1]])
@@ -184,7 +192,8 @@ def _as(values: npt.NDArray[Any], kind: Kind) -> npt.NDArray[Any]:
 class Trainings:
     """What a list of trainings gave: signals (models, records) of those that worked, and what happened to the rest.
 
-    `kept` are the rows of memberships that worked, `seen` how many came, `accuracy` the means over models.
+    `kept` are the rows of memberships that worked, `seen` how many came, `accuracy` the means over models, `found` how
+    many models came from which entry of the store.
     """
 
     kept: IntArray
@@ -193,6 +202,7 @@ class Trainings:
     seen: int
     cached: int
     accuracy: dict[str, float | None]
+    found: dict[str, int]
 
     def counted(self) -> dict[str, int]:
         """How many trainings were computed now, found in the store, and failed."""
@@ -219,10 +229,13 @@ def collect(
 ) -> Trainings:
     """Gather trainings, of which only `columns` are kept; `stop` may end them early, after the row it is shown."""
     kept, signals, failed, shares = [], [], [], []
+    found: Counter[str] = Counter()
     cached = seen = 0
     for row in rows:
         seen += 1
         cached += row.cached
+        if row.cached and row.key is not None:
+            found[row.key] += 1
         if row.signals is None:
             failed.append({"stage": stage, "index": row.index, "seed": row.seed, "reason": row.failed})
         else:
@@ -234,7 +247,30 @@ def collect(
             break
     width = memberships.shape[1] if columns is None else columns.size
     table = np.array(signals) if signals else np.empty((0, width))
-    return Trainings(np.array(kept, np.int64), table, failed, seen, cached, _mean(shares))
+    return Trainings(np.array(kept, np.int64), table, failed, seen, cached, _mean(shares), dict(found))
+
+
+def provenance(
+    known: Identity | None, entries: Mapping[str, Mapping[str, int]], counts: Mapping[str, int]
+) -> dict[str, Any]:
+    """Where trainings come from: what they are keyed by, how many were computed, and each entry that was found."""
+    return {
+        "key": None if known is None else known.text,
+        "given": known is not None and known.given,
+        "versions": [] if known is None else list(known.versions),
+        **counts,
+        "entries": [
+            {"stage": stage, "key": key, "models": models}
+            for stage, found in entries.items()
+            for key, models in found.items()
+        ],
+    }
+
+
+def trainings_of(parts: Iterable[Trainings]) -> dict[str, int]:
+    """How many trainings of all these were computed now, found in the store, and failed."""
+    each = [part.counted() for part in parts]
+    return {name: sum(one[name] for one in each) for name in ("computed", "cached", "failed")}
 
 
 def _accuracy(correct: BoolArray | None, members: BoolArray) -> tuple[float, float] | None:
@@ -268,6 +304,7 @@ def pipeline(
     signal: Signal | None,
     nonmembers: Any,
     where: Where,
+    key: str | None,
     name: str | None,
 ) -> Pipeline:
     """A pipeline from the arguments of an audit, all checked before anything is trained."""
@@ -291,7 +328,8 @@ def pipeline(
         raise InputError(
             f"nonmembers has records of shape {held[0].shape[1:]}, data of {x.shape[1:]}; pass the same kind."
         )
-    return Pipeline(train, recipe, x, y, held, signal, where, name)
+    known = identity(train, key=key) if where.store is not None or key is not None else None
+    return Pipeline(train, recipe, x, y, held, signal, where, known, name)
 
 
 def _records(name: str, data: Any, recipe: Recipe | None, classes: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import inspect
-import json
 import math
 import sys
 import tempfile
@@ -27,7 +25,7 @@ from dosimeter.datasets.dataset import fingerprint
 from dosimeter.engine import Task
 from dosimeter.models import dataset as read_records
 from dosimeter.training import Model, Privacy, Recipe
-from dosimeter.training.foreign import PLACES, command_task
+from dosimeter.training.foreign import PLACES, command_task, named_files
 from dosimeter.training.groups import packed
 from dosimeter.training.networks import NETWORKS, network
 from dosimeter.training.tokens import hashed_words
@@ -48,7 +46,6 @@ class Subject:
     train: Callable[..., Any] = field(repr=False)
     recipe: Recipe | None
     source: str
-    identity: str
 
     @property
     def records(self) -> int:
@@ -87,7 +84,8 @@ def subject(config: settings.Config, *, base: Path) -> Subject:
             if missing:
                 raise InputError(f"command must use {', '.join(PLACES)}, and lacks {', '.join(missing)}.")
         x, y = (np.concatenate([part[at] for part in encoded]) for at in (0, 1))
-        train = CommandTraining(tuple(config.model.command), str(base), x, y, len(encoded[0][0]))
+        command = tuple(config.model.command)
+        train = CommandTraining(command, str(base), x, y, len(encoded[0][0]), named_files(command, base))
     return Subject(
         config.name or f"{config.data.name or config.data.file}, {_described(config.model)}",
         encoded[0],
@@ -95,7 +93,6 @@ def subject(config: settings.Config, *, base: Path) -> Subject:
         train,
         recipe,
         parts[0].source,
-        _identity(config, encoded[0], base),
     )
 
 
@@ -267,7 +264,8 @@ class CommandTraining:
     """Starts a command for each training; its outputs are the model.
 
     `{data}` in the command becomes the path of an .npz file with all records X and labels y; the other places are
-    those of `dosimeter.training.train_command`. The outputs must have a row for each of these records.
+    those of `dosimeter.training.train_command`. The outputs must have a row for each of these records. `files` are
+    hashes of the files that the command names: keys of a store hold them.
     """
 
     command: tuple[str, ...]
@@ -275,6 +273,7 @@ class CommandTraining:
     x: npt.NDArray[Any] = field(repr=False)
     y: npt.NDArray[np.int64] = field(repr=False)
     trained: int
+    files: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __call__(self, indices: IntArray, seed: int) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]]:
         """A model that answers for all records at once, as the command did."""
@@ -300,17 +299,6 @@ class CommandTraining:
         """A file beside the configuration by its full path, so that it is found from any folder."""
         file = Path(self.folder).absolute() / part
         return str(file) if file.is_file() else part
-
-
-def _identity(config: settings.Config, data: tuple[npt.NDArray[Any], Any], base: Path) -> str:
-    """A hash of the model, the records and the files that a command names: what foreign results depend on."""
-    digest = hashlib.sha256(json.dumps(config.model.model_dump(), sort_keys=True, default=str).encode())
-    digest.update(fingerprint(*data).encode())
-    for part in config.model.command or ():
-        file = base / part
-        if file.is_file():
-            digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def _described(model: settings.Model) -> str:

@@ -36,7 +36,17 @@ from dosimeter.audits.challenges import (
 from dosimeter.audits.claims import Claim, check_budget
 from dosimeter.audits.intervals import BY_COINS, Evidence
 from dosimeter.audits.model import fingerprint
-from dosimeter.audits.shadows import Row, Signal, Trainings, Where, collect, model_name, pipeline
+from dosimeter.audits.shadows import (
+    Row,
+    Signal,
+    Trainings,
+    Where,
+    collect,
+    model_name,
+    pipeline,
+    provenance,
+    trainings_of,
+)
 from dosimeter.estimate import Estimate
 from dosimeter.evidence import fair_coins, mask_hash
 from dosimeter.training import Recipe
@@ -65,6 +75,7 @@ def audit_training(
     engine: str = "local",
     workers: int | None = None,
     store: Any = None,
+    key: str | None = None,
     memory: int | None = None,
     timeout: float | None = None,
     progress: bool = True,
@@ -87,15 +98,18 @@ def audit_training(
     With `claim`, (ε, δ) or a profile, the runs of one point are tested as they come in and training stops as soon as
     the claim is rejected; then only the test's own statements are made, which hold at any time.
 
-    With a `store` everything is kept, and the same call again trains nothing. For a function without recipe the keys
-    hold its code and the data that it refers to, and `name`: change that when files that it reads change. A training
-    that fails twice or gives NaN is counted under `metadata["failed"]` with its seed, and the rest goes on.
+    With a `store` everything is kept, and the same call again trains nothing. The keys hold all that `train` can reach
+    (its code, globals, objects by their state, modules, versions of libraries, the command line of a script), the data
+    and `name`, but not files: change `name` when files that it reads change. A function that reaches something without
+    a state to hash is refused unless `key` stands for it; change that text whenever the training changes.
+    `metadata["provenance"]` lists what came from the store. A training that fails twice or gives NaN is counted under
+    `metadata["failed"]` with its seed, and the rest goes on.
 
     >>> audit_training(factory, (X, y), recipe=Recipe(epochs=10), store=Store("store")).headline  # doctest: +SKIP
     """
     setting = _Setting.checked(game, shadows, runs, points, challenges, select, canaries, delta, confidence, seed)
     where = Where(engine, workers, store, memory, timeout, bool(progress))
-    base = pipeline(train, data, recipe=recipe, signal=signal, nonmembers=nonmembers, where=where, name=name)
+    base = pipeline(train, data, recipe=recipe, signal=signal, nonmembers=nonmembers, where=where, key=key, name=name)
     known = None if points is None else read_points(points, base.records)
     count = setting.challenges if known is None else known.size
     tested = None if claim is None else Claim.read(claim, delta=setting.delta, confidence=setting.confidence)
@@ -129,10 +143,11 @@ def audit_training(
         estimates += intervals.at_threshold(played.evidence, **at)
         notes += intervals.threshold_notes(estimates)
     region, risk = both_sides(estimates, upper)
-    parts = [first] if played.runs is None else [first, played.runs]
-    failed = [failure for part in parts for failure in part.failed]
+    stages = {"shadow": first} if played.runs is None else {"shadow": first, "run": played.runs}
+    counts = trainings_of(stages.values())
+    failed = [failure for part in stages.values() for failure in part.failed]
     if failed:
-        total = sum(part.seen for part in parts)
+        total = sum(part.seen for part in stages.values())
         notes.append(f"{len(failed)} of {total} trainings failed; their seeds and reasons stand under failed")
     return Audit(
         estimates=tuple(estimates),
@@ -165,7 +180,8 @@ def audit_training(
             "members": int(played.evidence.coins.sum()),
             "nonmembers": int((~played.evidence.coins).sum()),
             "utility": {"shadows": first.accuracy, "runs": None if played.runs is None else played.runs.accuracy},
-            "trainings": {key: sum(part.counted()[key] for part in parts) for key in ("computed", "cached", "failed")},
+            "trainings": counts,
+            "provenance": provenance(base.known, {name: part.found for name, part in stages.items()}, counts),
             "failed": failed,
             "seed": setting.seed,
             "seeds": {key: setting.seeds[key] for key in ("masks", "coins")},

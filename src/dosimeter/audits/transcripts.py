@@ -16,8 +16,8 @@ from dosimeter.accounting import Composition, DpSgd, Gaussian
 from dosimeter.accounting.mechanism import Kind, Mechanism, gaussian_mu
 from dosimeter.accounting.sensitivities import epsilon_from_sensitivities
 from dosimeter.attacks.gradient import Transcripts
-from dosimeter.audits.audit import Audit, Guard
 from dosimeter.audits.assemble import both_sides, guarantees
+from dosimeter.audits.audit import Audit, Guard
 from dosimeter.audits.scores import audit_scores
 from dosimeter.estimate import Estimate, plain
 from dosimeter.estimators.belief import (

@@ -94,8 +94,6 @@ def _run(config: Config, store: Store, base: Path, page: Path | None, stem: str,
 
     err.print(f"reading {config.data.name or config.data.file}", markup=False)
     prepared = subject(config, base=base)
-    if prepared.recipe is None:  # keys of foreign trainings do not know what these read, so each has its own folder
-        store = type(store)(store.folder / prepared.identity)
     if dry_run:
         expected = outlook(config, prepared)
         if json:

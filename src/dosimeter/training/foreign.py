@@ -18,22 +18,28 @@ from dosimeter import _validate as check
 from dosimeter import engine as engines
 from dosimeter._validate import BoolArray, InputError, IntArray
 from dosimeter.engine import Result, Store, Task
+from dosimeter.engine.work import KilledError, killed, signal_name
 from dosimeter.training import arguments
 from dosimeter.training.groups import Arrays, Cargo, packed, unpacked
-from dosimeter.training.identity import identity
+from dosimeter.training.identity import Identity, ambient, identity
+from dosimeter.training.sources import file_hash
 
 PLACES = ("{indices}", "{seed}", "{out}")
 
 
 @dataclass(frozen=True)
 class ForeignTrained:
-    """What one foreign training gave: outputs on the records asked for, or why it failed."""
+    """What one foreign training gave: outputs on the records asked for, or why it failed.
+
+    `cached` says that it was found in the store, `key` is its name there.
+    """
 
     index: int
     seed: int
     outputs: npt.NDArray[Any] | None = None
     failed: str | None = None
     cached: bool = False
+    key: str | None = None
 
 
 def train_foreign(
@@ -47,6 +53,7 @@ def train_foreign(
     engine: str = "local",
     processes: int = 1,
     store: Store | None = None,
+    key: str | Identity | None = None,
     memory: int | None = None,
     timeout: float | None = None,
     progress: bool = False,
@@ -56,8 +63,12 @@ def train_foreign(
     A predictor has `predict_proba`, `decision_function` or `predict`, tried in this order (`outputs` names another
     method), or is itself a function of records. Results come in order. A training that raises is tried once more; then
     its model is marked as failed with the file of its traceback, and the others go on. The other arguments are those
-    of `dosimeter.engine.run`. A key of the store holds the function's name, its code and the data that it refers to
-    (see `training.identity`), but not the files and libraries that it reads: name a new `version` when these change.
+    of `dosimeter.engine.run`.
+
+    A key of the store holds everything that the function can reach: its code, the globals and modules that it names,
+    objects by their state, versions of libraries; but not the files that it reads: name a new `version` when these
+    change. A function that reaches something without a state to hash, e.g. an open file, is refused; pass a `key` that
+    stands for the function instead, and change it whenever the training changes.
     """
     if not callable(function):
         raise InputError(
@@ -73,11 +84,13 @@ def train_foreign(
         )
     count = check.whole("processes", processes, 1, "pass how many processes may work")
     inside = engine == "inline" or (engine == "local" and count == 1 and timeout is None)
-    cargo = Cargo(function) if inside else Cargo.packed(function, by_value=engine.startswith("ray"))
+    known = _known(function, key, store, inside=inside)
+    cargo = Cargo(function) if inside else Cargo.packed(function, known.modules)
     if cargo is None:
         raise InputError(f"function cannot travel to other processes: {check.show(function)}; pass engine='inline'.")
     given = {
-        "function": identity(function) if store is not None else None,
+        "function": known.text if store is not None else None,
+        "settings": ambient() if store is not None and inside else {},
         "outputs": outputs,
         "records": chosen.shape[1],
     }
@@ -94,6 +107,22 @@ def train_foreign(
         progress=progress,
     )
     return _in_order(results)
+
+
+def _known(function: Any, key: str | Identity | None, store: Store | None, *, inside: bool) -> Identity:
+    """The function as keys of the store know it; of no interest without one, but for what must travel with it."""
+    if isinstance(key, Identity):
+        found = key
+    elif store is None and inside:
+        return Identity("")
+    else:
+        found = identity(function, key=key, strict=store is not None)
+    if store is not None and found.replaced and not inside and not found.given:
+        raise InputError(
+            f"{found.replaced[0]} was replaced in this process, and others would use what is installed; pass "
+            "engine='inline', or a class of your own."
+        )
+    return found
 
 
 def train_command(
@@ -114,8 +143,8 @@ def train_command(
     `{indices}` becomes the path of a .npy file with the rows to train on, `{seed}` the seed, and `{out}` the path where
     the command must write an .npz file with the array named by `output`. Nothing goes through a shell. A command that
     fails, exceeds `timeout` seconds or writes no such array is started once more; then its model is marked as failed,
-    with the end of its messages. A key of the store holds the command, not the files that it reads: name a new
-    `version` when these change.
+    with the end of its messages. A key of the store holds the command and the files that it names, e.g. the script, but
+    not what these read: name a new `version` when that changes.
     """
     if isinstance(command, str) or not len(command) or not all(isinstance(part, str) for part in command):
         raise InputError(
@@ -129,6 +158,8 @@ def train_command(
     chosen, numbers = _models(memberships, seeds)
     count = check.whole("processes", processes, 1, "pass how many processes may work")
     given = {"command": list(command), "output": output, "records": chosen.shape[1], "timeout": timeout}
+    if store is not None:
+        given["files"] = named_files(command)
     results = engines.run(
         command_task,
         _tasks(given, chosen, numbers),
@@ -139,6 +170,11 @@ def train_command(
         progress=progress,
     )
     return _in_order(results)
+
+
+def named_files(command: Sequence[str], folder: Path = Path()) -> dict[str, str]:
+    """Hashes of the files that a command names, from this folder."""
+    return {part: file_hash(str(folder / part)) for part in command if (folder / part).is_file()}
 
 
 def _models(memberships: npt.ArrayLike, seeds: npt.ArrayLike) -> tuple[BoolArray, list[int]]:
@@ -158,7 +194,8 @@ def _in_order(results: Iterator[Result]) -> Iterator[ForeignTrained]:
             failed = f"the training from seed {result.task.seed} failed: {result.error} (see {result.info['log']})"
             yield ForeignTrained(index, result.task.seed, failed=failed)
         else:
-            yield ForeignTrained(index, result.task.seed, result.arrays["outputs"], cached=result.cached)
+            outputs = result.arrays["outputs"]
+            yield ForeignTrained(index, result.task.seed, outputs, cached=result.cached, key=result.key)
 
 
 class UnusableError(Exception):
@@ -216,6 +253,8 @@ def command_task(task: Task, shared: Arrays) -> tuple[dict[str, Any], dict[str, 
         except OSError as error:
             raise UnusableError(f"the command could not be started: {error}") from None
         sys.stderr.write(done.stderr)
+        if killed(done.returncode):
+            raise KilledError(f"the command was ended by {signal_name(done.returncode)}")
         if done.returncode:
             end = check.show(done.stderr.strip()[-200:], 220)
             raise UnusableError(f"the command ended with code {done.returncode}: {end}")
