@@ -13,8 +13,7 @@ from dosimeter.accounting import Guarantee, PrivacyRegion
 from dosimeter.accounting.region import comparable
 from dosimeter.audits.assemble import family
 from dosimeter.audits.audit import Audit
-from dosimeter.estimate import Estimate
-from dosimeter.estimate import percent
+from dosimeter.estimate import Estimate, Validity, percent
 from dosimeter.region import tradeoff
 
 SHOWN_FPR = 0.01
@@ -33,6 +32,11 @@ def ordered(upper: Iterable[Guarantee]) -> list[Guarantee]:
 def bounds(audit: Audit) -> list[Estimate]:
     """The proven lower bounds of the headline, each for neighbours of its own; none where it is not a bound."""
     return family(audit.estimates) if audit.headline.validity.is_bound else []
+
+
+def symbol(estimate: Estimate) -> str:
+    """How a number that is not a bound is written: ε̃ measured with a baseline, ε′ estimated."""
+    return "ε̃" if estimate.validity == Validity.MEASUREMENT else "ε′"
 
 
 def unit(audit: Audit) -> str:
