@@ -307,6 +307,7 @@ def risk_in_words(
     fprs: Sequence[float] = FPRS,
     side: str = "upper",
     neighbours: str | None = None,
+    unit: str = "record",
     confidence: float | None = None,
 ) -> list[str]:
     """Say in sentences what an ε means: what a guarantee allows, or which guarantees a lower bound excludes.
@@ -321,6 +322,7 @@ def risk_in_words(
         fprs: False-positive rates of tests.
         side: "upper" for a guarantee, "lower" for what an attack has proven.
         neighbours: Whose ε it is, "add/remove" or "replace"; None leaves it unsaid.
+        unit: What is added, removed or replaced: "record" or "person".
         confidence: The confidence of the lower bound; None leaves it unsaid.
 
     Returns:
@@ -334,7 +336,7 @@ def risk_in_words(
     """
     check.choice("side", side, ("upper", "lower"))
     risk = risk_from_epsilon(epsilon, delta, priors=priors, fprs=fprs)
-    at = f"at δ = {delta:g}" + (f" for {act}" if (act := change(neighbours)) else "")
+    at = f"at δ = {delta:g}" + (f" for {act}" if (act := change(neighbours, unit)) else "")
     if side == "upper":
         return _allowed(risk, at)
     return _excluded(epsilon, at, "No" if confidence is None else f"With {percent(confidence)} confidence no")

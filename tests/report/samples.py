@@ -32,7 +32,7 @@ AGES = ("under 25", "25 to 40", "over 40")
 
 
 @cache
-def full(noise: float = 1.1, shift: float = 0.0) -> Audit:
+def full(noise: float = 1.1, shift: float = 0.0, guard: bool = True) -> Audit:
     """Everything a model audit may hold: a model that has learnt the young by heart, trained with noise."""
     rng = np.random.default_rng(1)
     records = rng.normal(size=(SIZE, 4)) + shift * (np.arange(SIZE) >= SIDE)[:, None]
@@ -52,6 +52,7 @@ def full(noise: float = 1.1, shift: float = 0.0) -> Audit:
         nonmembers=(records[SIDE:], labels[SIDE:]),
         mechanism=DpSgd(noise, 0.02, 1000),
         subgroups={"age": (names[:SIDE], names[SIDE:])},
+        guard=guard,
         resamples=20,
         metadata={"model": "a classifier", "unit_of_privacy": "one record", "clipping": "norm 1.0"},
     )

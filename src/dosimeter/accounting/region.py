@@ -17,8 +17,12 @@ from dosimeter.estimators.claims import change
 
 
 def comparable(lower: Estimate, upper: Guarantee) -> bool:
-    """Whether two ends may stand side by side: both speak of the same neighbours, as far as is known."""
-    return lower.neighbours is None or lower.neighbours == upper.neighbours
+    """Whether two ends may stand side by side: both speak of a record and the same neighbours, as far as is known."""
+    return _unit(lower) == "record" and lower.neighbours in (None, upper.neighbours)
+
+
+def _unit(lower: Estimate) -> str:
+    return str(lower.details.get("unit", "record"))
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class PrivacyRegion:
             for adding or removing a record.
 
     Raises:
-        InputError: If one of them is of another type, or both are known to speak of different neighbours.
+        InputError: If one of them is of another type, or they are known to speak of different neighbours or units.
 
     >>> from dosimeter import Scores, account, lower_bound
     >>> lower = lower_bound(Scores(range(100, 200), range(100)), delta=1e-5)
@@ -49,6 +53,11 @@ class PrivacyRegion:
         if not isinstance(self.upper, Guarantee):
             raise InputError(
                 f"upper must be a Guarantee, got {check.show(self.upper)}; pass what an accountant proves."
+            )
+        if (unit := _unit(self.lower)) != "record":
+            raise InputError(
+                f"lower is for one {unit} and upper for one record; these are different ε: leave out the "
+                "groups, or set them apart."
             )
         if not comparable(self.lower, self.upper):
             raise InputError(

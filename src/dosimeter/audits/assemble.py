@@ -14,9 +14,9 @@ from dosimeter.identifiability import risk_from_epsilon, risk_in_words
 
 
 def guarantees(
-    mechanism: Mechanism | None, delta: float, relations: Iterable[str]
+    mechanism: Mechanism | None, delta: float, relations: Iterable[str], unit: str = "record"
 ) -> tuple[tuple[Guarantee, ...], list[str]]:
-    """What the accountants promise for each of these neighbours, and notes on those that they cannot bound.
+    """What the accountants promise for each of these neighbours, and notes on what does not fit the bound.
 
     A mechanism that can be bounded for none of them keeps its own neighbours.
     """
@@ -26,6 +26,10 @@ def guarantees(
         raise InputError("delta is 0, but an accountant's ε needs delta above 0; pass e.g. 1e-5, or train without DP.")
     found: list[Guarantee] = []
     notes: list[str] = []
+    if unit != "record":
+        notes.append(
+            f"the accountants' guarantee is for one record, the bound for one {unit}: they are not set side by side"
+        )
     for relation in dict.fromkeys(relations):
         try:
             found += account(with_neighbours(mechanism, relation), delta=delta)
@@ -49,7 +53,14 @@ def risk_of(estimates: Sequence[Estimate]) -> dict[str, Any]:
     if not head.validity.is_bound:
         return {"words": [f"No guarantee is excluded: the headline is not a bound (validity: {head.validity})."]}
     told = [
-        risk_in_words(e.low, e.delta, side="lower", neighbours=e.neighbours, confidence=e.confidence)
+        risk_in_words(
+            e.low,
+            e.delta,
+            side="lower",
+            neighbours=e.neighbours,
+            unit=str(e.details.get("unit", "record")),
+            confidence=e.confidence,
+        )
         for e in family(estimates)
     ]
     longest = max(told, key=len)
@@ -63,14 +74,14 @@ def family(estimates: Sequence[Estimate]) -> list[Estimate]:
 
 
 def both_sides(
-    estimates: Sequence[Estimate], upper: Sequence[Guarantee]
+    estimates: Sequence[Estimate], upper: Sequence[Guarantee], unit: str = "record"
 ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """Region and risk: what the headline excludes and, with a guarantee of the same neighbours, what that allows.
 
     Where the headline has no such guarantee, a second bound with the same validity may have one.
     """
     risk = risk_of(estimates)
-    for lower in family(estimates):
+    for lower in family(estimates) if unit == "record" else ():
         best = tightest(upper, lower.neighbours)
         if best is not None:
             allowed = {

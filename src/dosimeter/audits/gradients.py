@@ -25,6 +25,7 @@ from dosimeter.audits.audit import Audit
 from dosimeter.audits.loss_adversary import Asked, answers, asked_records, loss_adversary, utility
 from dosimeter.audits.model import fingerprint
 from dosimeter.audits.neighbouring import Distance, Neighbouring, neighbouring
+from dosimeter.audits.seeds import audit_seed
 from dosimeter.audits.shadows import provenance
 from dosimeter.audits.transcripts import NOT_PRIVATE, audit_transcripts, with_warnings
 from dosimeter.engine import Store
@@ -65,7 +66,7 @@ def audit_gradients(
     key: str | None = None,
     memory: int | None = None,
     progress: bool = True,
-    seed: int = 0,
+    seed: int | None = None,
     test: Any = None,
     name: str | None = None,
 ) -> Audit:
@@ -89,7 +90,7 @@ def audit_gradients(
     >>> audit = audit_gradients(net, (X, y), recipe=recipe, universe=(X2, y2), belief=0.9)  # doctest: +SKIP
     """
     repetitions = check.whole("repetitions", repetitions, 2, "pass how many models to train, e.g. 1000")
-    confidence, seed = check.confidence(confidence), check.seed(seed)
+    confidence = check.confidence(confidence)
     both_worlds, progress = check.flag("both_worlds", both_worlds), check.flag("progress", progress)
     if not callable(factory):
         raise InputError(f"factory must be a function that returns a new module, got {check.show(factory)}.")
@@ -99,9 +100,11 @@ def audit_gradients(
     )
     rate = check.delta(1 / pair.size if delta is None else delta, zero=False, why_not_zero="ε′ needs a δ above 0")
     plan = _plan(recipe, pair, noise, epsilon, belief, rate)
+    known = identity(factory, key=key) if store is not None or key is not None else None
+    same = "" if known is None else known.text, repr(plan.recipe), repetitions, pair.size, name
+    seed = audit_seed(seed, store, "gradients", *same, fingerprint(pair.x, pair.y))
     asked = asked_records(pair, test, universe, seed)
     worlds, seeds, coins = _worlds(repetitions, both_worlds, seed)
-    known = identity(factory, key=key) if store is not None or key is not None else None
     trained = train_many(
         factory,
         plan.recipe,

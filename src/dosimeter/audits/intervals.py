@@ -64,6 +64,7 @@ class Evidence:
     coins: BoolArray
     threshold: float
     mask_seed: int | None = None
+    unit: str = "record"
 
     @property
     def points(self) -> int:
@@ -71,7 +72,8 @@ class Evidence:
 
     def one_run(self) -> OneRun:
         """All coins as the records of one run."""
-        return OneRun(self.scores.ravel(), self.coins.ravel(), self.mask_seed)
+        each = None if self.unit == "record" else np.arange(self.coins.size)  # every coin is that of a person
+        return OneRun(self.scores.ravel(), self.coins.ravel(), self.mask_seed, each)
 
 
 def pilot_threshold(inside: FloatArray, outside: FloatArray, *, delta: float, confidence: float) -> float:

@@ -55,7 +55,9 @@ def launch(
     for field, (name, _) in _set_by_the_user(config).items():
         if name not in known and field not in ANYWHERE:
             raise InputError(f"{field} has no meaning for audit = {config.audit!r}; leave it out.")
-    common = {"seed": config.seed, "name": subject.name, "store": store, "progress": progress}
+    common: dict[str, Any] = {"name": subject.name, "store": store, "progress": progress}
+    if config.audit in ("model", "members-only") or "seed" in config.model_fields_set:
+        common["seed"] = config.seed  # else an audit that throws coins draws a fresh seed and keeps it in the store
     options = {name: value for name, value in {**common, **given}.items() if name in known}
     return function(*first, **options)
 

@@ -123,8 +123,8 @@ def audit_model(
     )
     scores = evidence if isinstance(evidence, Scores) else evidence.as_scores()
     relations = [estimate.neighbours or "" for estimate in audit.estimates if estimate.method == audit.headline.method]
-    upper, missing = guarantees(mechanism, delta, relations)
-    region, risk = both_sides(audit.estimates, upper)
+    upper, missing = guarantees(mechanism, delta, relations, evidence.unit)
+    region, risk = both_sides(audit.estimates, upper, evidence.unit)
     return replace(
         audit,
         guard=verdict,

@@ -25,6 +25,7 @@ from dosimeter.audits.challenges import FEWEST_SHADOWS, Attack, candidates, halv
 from dosimeter.audits.claims import check_budget
 from dosimeter.audits.intervals import BY_COINS, Evidence
 from dosimeter.audits.model import distributions, fingerprint
+from dosimeter.audits.seeds import audit_seed
 from dosimeter.audits.shadows import (
     Pipeline,
     Row,
@@ -71,7 +72,8 @@ def audit_one_run(
     memory: int | None = None,
     timeout: float | None = None,
     progress: bool = True,
-    seed: int = 0,
+    groups: Any = None,
+    seed: int | None = None,
     name: str | None = None,
 ) -> Audit:
     """Audit a training with a single run in which fair coins decide which canaries are in.
@@ -84,41 +86,48 @@ def audit_one_run(
     (`training.Dirac`), and the adversary sees the noisy gradients, in which the records' own gradients are further
     noise to it; no record of the data is left out.
 
-    The coins come from `seed`. To run an audit again from a mask that was saved, pass it as `included` with the
-    `expected_hash` of the first audit's metadata: another mask is refused. One run proves less than many, but costs
-    one training; the guesses it may use grow with the number of canaries.
+    With `groups`, the person behind each record, there is one coin and one score for each person. The coins come from
+    `seed`, which is fresh unless given, kept in the store and written into the result. To run an audit again from a
+    mask that was saved, pass it as `included` with the `expected_hash` of the first audit's metadata: another mask is
+    refused. One run proves less than many, but costs one training; the guesses it may use grow with the number of
+    canaries.
 
     >>> audit_one_run(factory, (X, y), recipe=Recipe(epochs=10), canaries="mislabelled", count=500)  # doctest: +SKIP
     """
-    delta, confidence, seed = check.delta(delta), check.confidence(confidence), check.seed(seed)
+    delta, confidence = check.delta(delta), check.confidence(confidence)
     shadows = check.whole("shadows", shadows, 0, "pass the number of reference models, 0 for none")
     if 0 < shadows < FEWEST_SHADOWS:
         raise InputError(f"shadows must be 0 or at least {FEWEST_SHADOWS}, got {shadows}; pass e.g. 16.")
     where = Where(engine, workers, store, memory, timeout, bool(progress))
-    base = pipeline(train, data, recipe=recipe, signal=signal, nonmembers=nonmembers, where=where, key=key, name=name)
+    base = pipeline(
+        train, data, recipe=recipe, signal=signal, nonmembers=nonmembers, where=where, key=key, name=name, groups=groups
+    )
     way = Attack.read(attack, shadows, log_odds=signal is None)
     if not shadows and way.name != "loss":
         raise InputError(f"attack={way.name!r} needs reference models, got shadows=0; pass e.g. shadows=16, or 'loss'.")
+    seed = audit_seed(seed, where.store, "one run", base.identity, check.show(canaries), count, shadows)
     children = np.random.SeedSequence(seed).spawn(6)
     seeds = {
         key: int(child.generate_state(1)[0])
         for key, child in zip(("canaries", "coins", "run", "masks", "shadows", "witnesses"), children, strict=True)
     }
     white_box = isinstance(canaries, str) and canaries == DIRAC
+    if white_box and groups is not None:
+        raise InputError("groups name persons behind records, but Dirac canaries are gradients; leave groups out.")
     if white_box:
         field, rows, kind = base, _coordinates(base, count, shadows, seeds["canaries"]), "Dirac gradients"
     else:
         field, rows, kind = _canaries(base, canaries, count, seeds["canaries"])
     coins, coin_seed = _coins(included, expected_hash, rows.size, seeds["coins"])
     check_budget(rows.size, delta=delta, confidence=confidence, claim=None)
-    members = np.zeros((1, field.records), bool)
-    members[0, : base.records] = True
+    members = np.zeros((1, field.units), bool)
+    members[0, : base.units] = True
     if not white_box:
         members[0, rows] = coins
     if not members.any():
         raise InputError("no record is left to train on: every row is a canary and no coin fell on in; pass more data.")
     mechanism, notes = intervals.mechanism_of(recipe, int(members.sum()), int(members.sum()))
-    upper, missing = guarantees(mechanism, delta, ["add/remove"])
+    upper, missing = guarantees(mechanism, delta, ["add/remove"], base.unit)
     notes += missing
 
     if white_box:
@@ -137,9 +146,9 @@ def audit_one_run(
     else:
         scores = way.scores(trained.signals[:, rows], np.empty((0, rows.size)), np.empty((0, rows.size), bool))[0]
     counts = trainings_of(stages.values())
-    evidence = OneRun(scores, coins, coin_seed)
+    evidence = OneRun(scores, coins, coin_seed, None if base.persons is None else np.arange(coins.size))
     estimates = _estimates(evidence, delta, confidence)
-    region, risk = both_sides(estimates, upper)
+    region, risk = both_sides(estimates, upper, base.unit)
     inside = evidence.as_scores()
     return Audit(
         estimates=tuple(estimates),
@@ -166,6 +175,7 @@ def audit_one_run(
             "nonmembers": int((~coins).sum()),
             "points": rows.tolist(),
             "records": base.records,
+            "unit": base.unit,
             "utility": {"runs": trained.accuracy},
             "trainings": counts,
             "provenance": provenance(base.known, {name: part.found for name, part in stages.items()}, counts),
@@ -188,18 +198,19 @@ def _canaries(base: Pipeline, canaries: Any, count: Any, seed: int) -> tuple[Pip
     if count is not None:
         count = check.whole("count", count, 1, "pass the number of canaries, e.g. 1000")
     if canaries is None:
-        wanted = min(MOST_CANARIES, max(1, base.records // 2)) if count is None else count
-        if wanted > base.records:
-            raise InputError(f"count={wanted}, but the data have {base.records} records; ask for fewer canaries.")
+        wanted = min(MOST_CANARIES, max(1, base.units // 2)) if count is None else count
+        if wanted > base.units:
+            raise InputError(f"count={wanted}, but the data have {base.units} {base.unit}s; ask for fewer canaries.")
         rng = np.random.default_rng(np.random.SeedSequence(seed))
-        return base, np.sort(rng.choice(base.records, wanted, replace=False)), "random rows"
+        rows = np.sort(rng.choice(base.units, wanted, replace=False))
+        return base, rows, "random rows" if base.persons is None else "random persons"
     pair = isinstance(canaries, (tuple, list)) and len(canaries) == 2 and all(np.ndim(part) for part in canaries)
     if not isinstance(canaries, str) and not pair:
-        rows = read_points(canaries, base.records, "canaries")
+        rows = base.units_of(read_points(canaries, base.records, "canaries"))
         if count is not None and count != rows.size:
             raise InputError(f"count={count}, but canaries names {rows.size} rows; leave count out.")
         return base, rows, "given rows"
-    wanted = len(canaries[0]) if pair else (min(MOST_CANARIES, base.records // 2) if count is None else count)
+    wanted = len(canaries[0]) if pair else (min(MOST_CANARIES, base.units // 2) if count is None else count)
     field = candidates(base, canaries, wanted, seed, spare=0)
     rows = field.rows if count is None else field.rows[:count]
     return field.pipeline, rows, str(field.canaries)
@@ -245,7 +256,7 @@ def _with_references(
     field: Pipeline, run: FloatArray, rows: IntArray, attack: Attack, shadows: int, seeds: dict[str, int]
 ) -> tuple[FloatArray, Trainings]:
     """Scores of the canaries by an attack that learns from reference models."""
-    masks = halves(shadows, field.records, seeds["masks"])
+    masks = halves(shadows, field.units, seeds["masks"])
     numbers = [int(s) for s in np.random.SeedSequence(seeds["shadows"]).generate_state(shadows)]
     found = collect(field.run(masks, numbers), masks, stage="reference")
     found.require(FEWEST_SHADOWS, "reference models")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.datasets import Dataset
 from dosimeter.engine import Store
 from dosimeter.engine.pool import cores
+from dosimeter.evidence import Persons, persons
 from dosimeter.models.outputs import Kind, checked, infer_kind, losses_of
 from dosimeter.training import Recipe, arguments, train_foreign, train_many
 from dosimeter.training.identity import Identity, identity
@@ -41,6 +42,7 @@ class Row:
     correct: BoolArray | None
     canaries: FloatArray | None = None
     key: str | None = None
+    accuracy: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ class Pipeline:
     With a `recipe`, `train` makes a torch module and the batched engine trains it; without one, `train(indices, seed)`
     returns a predictor. `held` are further records, for accuracy alone. `known` is what `train` was when the audit
     began, for the keys of a store: trainings in this process may change what it reaches. `name` and the labels are
-    part of these keys too, since a function does not tell what files it reads.
+    part of these keys too, since a function does not tell what files it reads. With `persons` the units that are in or
+    out are persons: memberships have a column, and rows a signal, for each of them.
     """
 
     train: Any
@@ -81,14 +84,44 @@ class Pipeline:
     where: Where
     known: Identity | None = None
     name: str | None = None
+    persons: Persons | None = None
     _kind: list[Kind] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def records(self) -> int:
         return len(self.x)
 
+    @property
+    def units(self) -> int:
+        """How many persons or, where nobody owns several records, records there are."""
+        return self.records if self.persons is None else self.persons.names.size
+
+    @property
+    def unit(self) -> str:
+        """What is in or out: "record" or "person"."""
+        return "record" if self.persons is None else "person"
+
+    @property
+    def identity(self) -> str:
+        """What makes this pipeline the same one in another process, as far as its records and settings go."""
+        data = hashlib.sha256()
+        for part in (self.x, self.y, *(() if self.persons is None else (self.persons.place,))):
+            data.update(f"{part.shape}{part.dtype}".encode() + np.ascontiguousarray(part).tobytes())
+        known = "" if self.known is None else self.known.text
+        return f"{known} {self.name} {self.recipe!r} {data.hexdigest()}"
+
+    def label_of(self, unit: int) -> str:
+        """The label of a record, or of a person's first record."""
+        return str(self.y[unit if self.persons is None else int(np.argmax(self.persons.place == unit))])
+
+    def units_of(self, rows: IntArray) -> IntArray:
+        """The records themselves, or the persons behind them."""
+        return rows if self.persons is None else np.unique(self.persons.place[rows])
+
     def run(self, memberships: BoolArray, seeds: list[int]) -> Generator[Row, None, None]:
         """Train one model for each row of memberships; rows come in order, as soon as they are there."""
+        if self.persons is not None:
+            memberships = memberships[:, self.persons.place]
         asked = self.x if self.held is None else np.concatenate([self.x, self.held[0]])
         where = self.where
         common: dict[str, Any] = {
@@ -111,12 +144,13 @@ class Pipeline:
             found = train_foreign(
                 self.train, memberships, seeds, asked, version=self._version(), processes=count, **common
             )
-        return self._rows(found)
+        return self._rows(found, memberships)
 
-    def _rows(self, found: Any) -> Generator[Row, None, None]:
+    def _rows(self, found: Any, memberships: BoolArray) -> Generator[Row, None, None]:
         try:
             for one in found:
-                yield self._row(one)
+                row = self._row(one)
+                yield replace(row, accuracy=_accuracy(row.correct, memberships[row.index]))
         finally:
             found.close()  # ends the trainings under way when nobody wants the rest
 
@@ -152,7 +186,7 @@ class Pipeline:
             if not self._kind:  # the first model decides for all, so that all are read alike
                 self._kind.append("logits" if self.recipe is not None else _inferred(values))
             losses, _, correct = losses_of(_as(values, self._kind[0]), self._kind[0], y.astype(np.int64))
-            return -losses[: self.records], correct
+            return self._by_unit(-losses[: self.records]), correct
         try:
             signals = np.asarray(self.signal(outputs[: self.records], self.y), np.float64)
         except Exception as error:  # the function is the caller's
@@ -166,7 +200,14 @@ class Pipeline:
         if not np.isfinite(signals).all():
             raise _UnusableError("gave signals that are infinite or NaN")
         classes_of = values.ndim == 2 and y.dtype.kind in "biu" and y.min() >= 0 and y.max() < values.shape[1]
-        return signals, values.argmax(axis=1) == y if classes_of else None
+        return self._by_unit(signals), values.argmax(axis=1) == y if classes_of else None
+
+    def _by_unit(self, signals: FloatArray) -> FloatArray:
+        """The mean of a person's signals."""
+        if self.persons is None:
+            return signals
+        place = self.persons.place
+        return np.asarray(np.bincount(place, signals) / np.bincount(place))
 
 
 class _UnusableError(Exception):
@@ -241,7 +282,7 @@ def collect(
         else:
             kept.append(row.index)
             signals.append(row.signals if columns is None else row.signals[columns])
-            shares.append(_accuracy(row.correct, memberships[row.index]))
+            shares.append(row.accuracy)
         if stop is not None and stop(row):
             rows.close()
             break
@@ -306,6 +347,7 @@ def pipeline(
     where: Where,
     key: str | None,
     name: str | None,
+    groups: Any = None,
 ) -> Pipeline:
     """A pipeline from the arguments of an audit, all checked before anything is trained."""
     if not callable(train):
@@ -328,8 +370,9 @@ def pipeline(
         raise InputError(
             f"nonmembers has records of shape {held[0].shape[1:]}, data of {x.shape[1:]}; pass the same kind."
         )
+    behind = None if groups is None else persons("groups", groups, len(x))
     known = identity(train, key=key) if where.store is not None or key is not None else None
-    return Pipeline(train, recipe, x, y, held, signal, where, known, name)
+    return Pipeline(train, recipe, x, y, held, signal, where, known, name, behind)
 
 
 def _records(name: str, data: Any, recipe: Recipe | None, classes: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

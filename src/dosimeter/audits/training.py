@@ -36,6 +36,7 @@ from dosimeter.audits.challenges import (
 from dosimeter.audits.claims import Claim, check_budget
 from dosimeter.audits.intervals import BY_COINS, Evidence
 from dosimeter.audits.model import fingerprint
+from dosimeter.audits.seeds import audit_seed
 from dosimeter.audits.shadows import (
     Row,
     Signal,
@@ -79,7 +80,8 @@ def audit_training(
     memory: int | None = None,
     timeout: float | None = None,
     progress: bool = True,
-    seed: int = 0,
+    groups: Any = None,
+    seed: int | None = None,
     name: str | None = None,
 ) -> Audit:
     """Audit a training that can be repeated: what it proves about the ε of the method, not of one model.
@@ -98,6 +100,9 @@ def audit_training(
     With `claim`, (ε, δ) or a profile, the runs of one point are tested as they come in and training stops as soon as
     the claim is rejected; then only the test's own statements are made, which hold at any time.
 
+    With `groups`, the person behind each record, the points are persons: one coin and one score for each. The coins
+    come from `seed`, which is fresh unless given, kept in the store and written into the result.
+
     With a `store` everything is kept, and the same call again trains nothing. The keys hold all that `train` can reach
     (its code, globals, objects by their state, modules, versions of libraries, the command line of a script), the data
     and `name`, but not files: change `name` when files that it reads change. A function that reaches something without
@@ -107,10 +112,14 @@ def audit_training(
 
     >>> audit_training(factory, (X, y), recipe=Recipe(epochs=10), store=Store("store")).headline  # doctest: +SKIP
     """
-    setting = _Setting.checked(game, shadows, runs, points, challenges, select, canaries, delta, confidence, seed)
     where = Where(engine, workers, store, memory, timeout, bool(progress))
-    base = pipeline(train, data, recipe=recipe, signal=signal, nonmembers=nonmembers, where=where, key=key, name=name)
-    known = None if points is None else read_points(points, base.records)
+    base = pipeline(
+        train, data, recipe=recipe, signal=signal, nonmembers=nonmembers, where=where, key=key, name=name, groups=groups
+    )
+    same = base.identity, game, shadows, runs, check.show(points), challenges, check.show(canaries)
+    seed = audit_seed(seed, where.store, "training", *same)
+    setting = _Setting.checked(game, shadows, runs, points, challenges, select, canaries, delta, confidence, seed)
+    known = None if points is None else base.units_of(read_points(points, base.records))
     count = setting.challenges if known is None else known.size
     tested = None if claim is None else Claim.read(claim, delta=setting.delta, confidence=setting.confidence)
     if tested is not None and (setting.game != "challenge" or count != 1):
@@ -125,10 +134,10 @@ def audit_training(
     field = candidates(base, canaries, count, setting.seeds["canaries"])
     _room(field, count, setting.game)
     mechanism, notes = intervals.mechanism_of(recipe, *_sizes(field, count, setting))
-    upper, missing = guarantees(mechanism, setting.delta, ["add/remove"])
+    upper, missing = guarantees(mechanism, setting.delta, ["add/remove"], base.unit)
     notes += missing
 
-    masks = halves(setting.shadows, field.pipeline.records, setting.seeds["masks"])
+    masks = halves(setting.shadows, field.pipeline.units, setting.seeds["masks"])
     first = collect(
         field.pipeline.run(masks, setting.training_seeds("shadows", setting.shadows)), masks, stage="shadow"
     )
@@ -142,7 +151,7 @@ def audit_training(
         estimates.append(intervals.headline(played.evidence, **at))
         estimates += intervals.at_threshold(played.evidence, **at)
         notes += intervals.threshold_notes(estimates)
-    region, risk = both_sides(estimates, upper)
+    region, risk = both_sides(estimates, upper, base.unit)
     stages = {"shadow": first} if played.runs is None else {"shadow": first, "run": played.runs}
     counts = trainings_of(stages.values())
     failed = [failure for part in stages.values() for failure in part.failed]
@@ -176,7 +185,8 @@ def audit_training(
             "points": played.chosen.points.tolist(),
             "select": "given" if known is not None else setting.select,
             "canaries": field.canaries,
-            "records": field.real,
+            "records": base.records,
+            "unit": base.unit,
             "members": int(played.evidence.coins.sum()),
             "nonmembers": int((~played.evidence.coins).sum()),
             "utility": {"shadows": first.accuracy, "runs": None if played.runs is None else played.runs.accuracy},
@@ -332,7 +342,7 @@ def _challenge(table: _Table) -> _Played:
     lesson = table.taught(table.shadows)
     columns = lesson.chosen.columns
     coins = setting.coins(table.count)
-    memberships = np.zeros((setting.runs, field.pipeline.records), bool)
+    memberships = np.zeros((setting.runs, field.pipeline.units), bool)
     memberships[:, : field.real] = True
     memberships[:, lesson.chosen.points] = coins
     scores = lesson.unscored(coins.shape)
@@ -357,7 +367,7 @@ def _challenge(table: _Table) -> _Played:
     if claim is None:
         scores[runs.kept] = lesson.scores(runs.signals)
     used = slice(0, runs.seen)
-    evidence = Evidence(scores[used], coins[used], lesson.threshold, setting.seeds["coins"])
+    evidence = Evidence(scores[used], coins[used], lesson.threshold, setting.seeds["coins"], field.pipeline.unit)
     return _Played(evidence, lesson.chosen, runs)
 
 
@@ -372,7 +382,7 @@ def _crossed(table: _Table) -> _Played:
     _on_both_sides(coins)
     scores = lesson.unscored(coins.shape)
     scores[targets.kept - first] = lesson.scores(targets.signals[:, lesson.chosen.columns])
-    return _Played(Evidence(scores, coins, lesson.threshold), lesson.chosen, None)
+    return _Played(Evidence(scores, coins, lesson.threshold, unit=table.field.pipeline.unit), lesson.chosen, None)
 
 
 def _on_both_sides(coins: BoolArray) -> None:
@@ -394,18 +404,18 @@ def _sizes(field: Candidates, count: int, setting: _Setting) -> tuple[int, int]:
     if setting.game == "challenge":
         rest = field.real - (count if field.canaries is None else 0)
         return rest, rest + count
-    sizes = halves(setting.shadows, field.pipeline.records, setting.seeds["masks"]).sum(axis=1)
+    sizes = halves(setting.shadows, field.pipeline.units, setting.seeds["masks"]).sum(axis=1)
     return int(sizes.min()), int(sizes.max())
 
 
 def _point_rows(played: _Played, field: Candidates, setting: _Setting, *, bounds: bool) -> list[dict[str, Any]]:
-    chosen, y = played.chosen, field.pipeline.y
+    chosen = played.chosen
     found = intervals.by_point(played.evidence, delta=setting.delta, confidence=setting.confidence)
     advantage = found.advantage()
     return [
         {
             "record": int(point),
-            "label": str(y[point]),
+            "label": field.pipeline.label_of(int(point)),
             "weight": None if chosen.weights is None else float(chosen.weights[i]),
             "tp": int(found.tp[i]),
             "fn": int(found.fn[i]),

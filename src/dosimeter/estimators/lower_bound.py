@@ -56,7 +56,9 @@ def lower_bound(
     scores, member = _pooled(evidence)
     bins = rank_bins(scores, member)
     proof = prove(bins, game, relation, delta, 1 - confidence)
-    most = max(proof.epsilon, _most(int(bins.members.sum()), bins.total, game, relation, delta, 1 - confidence))
+    most = max(
+        proof.epsilon, largest_provable(int(bins.members.sum()), bins.total, game, relation, delta, 1 - confidence)
+    )
     return proven(
         proof.epsilon,
         delta,
@@ -130,7 +132,7 @@ def _pooled(evidence: Scores | OneRun) -> tuple[check.FloatArray, check.BoolArra
 
 
 @lru_cache(maxsize=4096)
-def _most(members: int, total: int, game: str, neighbours: str, delta: float, alpha: float) -> float:
+def largest_provable(members: int, total: int, game: str, neighbours: str, delta: float, alpha: float) -> float:
     """The bound that a perfect attack on as many records would get."""
     scores = np.arange(float(total))
     return prove(rank_bins(scores, scores >= total - members), game, neighbours, delta, alpha).epsilon

@@ -117,7 +117,7 @@ def _upper_tile(audit: Audit) -> tuple[str, str, str]:
         return "Guaranteed by the training", NOT_STATED, "no proven upper bound was given"
     apart = "" if stated is not None else "another ε than the attack's"
     how = joined(
-        whose(beside.neighbours, facts.unit(audit)),
+        whose(beside.neighbours),
         f"δ = {small(beside.delta)}",
         f"proven by {clean(beside.method)}",
         apart,
@@ -181,7 +181,7 @@ def _ends(audit: Audit) -> list[str]:
     if apart is not None:
         lines.append(
             f"The accountants prove ε ≤ {epsilon(apart.epsilon)} {whose(apart.neighbours)}. That is another ε, so it "
-            "is not set beside the attack's."
+            "does not stand beside the attack's."
         )
     return lines
 
