@@ -11,7 +11,7 @@ import pytest
 import samples
 from hypothesis import given
 from hypothesis import strategies as st
-from test_page import Outline
+from test_page import Outline, words_of
 
 from dosimeter import report
 from dosimeter._validate import InputError
@@ -98,11 +98,6 @@ def test_a_lower_bound_is_on_no_frontier() -> None:
     kinds = [LOWER, GUARANTEED, GUARANTEED]
     points = strategies(np.array([0.1, 3.0, 5.0]), np.array([0.99, 0.8, 0.7]), list("abc"), ["g"] * 3, kinds)
     assert [p["frontier"] for p in points] == [False, True, False]
-
-
-def words_of(page: str, name: str) -> str:
-    part = page[page.index(f'<section id="{name}"') :]
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", part[: part.index("</section>")])).replace("\u00a0", " ")
 
 
 def test_the_landscape_ranks_guarantees_and_not_lower_bounds() -> None:

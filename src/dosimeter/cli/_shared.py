@@ -44,12 +44,22 @@ def interval(estimate: Estimate) -> str:
     return f"[{number(estimate.low)}, {number(estimate.high)}]"
 
 
+def whose(estimate: Estimate) -> str:
+    """Whose ε an estimate is about, e.g. "replacing one record"; a dash where it is not known."""
+    from dosimeter.estimators.claims import change
+
+    return change(estimate.neighbours, str(estimate.details.get("unit", "record"))) or "–"
+
+
 def show_estimates(title: str, estimates: Sequence[Estimate]) -> None:
-    """One row an estimate with its validity, then the claims and the warnings in full."""
+    """A row for each estimate with its validity, then the claims and the warnings in full."""
     table(
         title,
-        ["method", "ε", "interval", "confidence", "validity"],
-        [(e.method, number(e.epsilon), interval(e), percent(e.confidence), str(e.validity)) for e in estimates],
+        ["method", "ε", "interval", "confidence", "whose ε", "validity"],
+        [
+            (e.method, number(e.epsilon), interval(e), percent(e.confidence), whose(e), str(e.validity))
+            for e in estimates
+        ],
     )
     for estimate in estimates:
         out.print(f"[bold]{estimate.method}[/]: {estimate.claim}", markup=True)

@@ -30,7 +30,7 @@ MEANING = {
 
 # Field of NIST SP 800-226, keys of the metadata that fill it, and what it asks.
 FIELDS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Unit of privacy", ("unit_of_privacy", "unit")),
+    ("Unit of privacy", ("unit_of_privacy",)),
     ("Neighbouring relation", ("neighbours", "neighbouring_relation")),
     ("Privacy parameters ε and δ", ("guarantee",)),
     ("Trust model", ("trust_model",)),
@@ -47,6 +47,8 @@ FIELDS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def _interval(e: Estimate) -> str:
+    if e.validity == Validity.MEASUREMENT or not facts.measurable(e):
+        return "–"
     return f"{epsilon(e.low)} to {epsilon(e.high)}" if math.isfinite(e.high) else f"{epsilon(e.low)} or more"
 
 
@@ -56,7 +58,7 @@ def numbers(audit: Audit) -> str:
         (
             e.method,
             epsilon(e.epsilon) if facts.measurable(e) else "cannot tell",
-            _interval(e) if facts.measurable(e) else "–",
+            _interval(e),
             whose(e.neighbours, facts.unit(audit)) or "–",
             e.validity,
             " ".join([e.claim, *(f"Note: {w}." for w in (w.rstrip(".") for w in e.warnings))]),
@@ -153,6 +155,8 @@ def nist(audit: Audit) -> str:
     for source in (audit.metadata, audit.metadata.get("dp"), audit.metadata.get("statement")):
         if isinstance(source, Mapping):
             known.update({k: v for k, v in source.items() if v is not None})
+    if known.get("unit"):
+        known.setdefault("unit_of_privacy", f"one {known['unit']}")
     lines = []
     for field, keys in FIELDS:
         found = [(k, known[k]) for k in keys if k in known]
@@ -163,7 +167,7 @@ def nist(audit: Audit) -> str:
     missing = [i for i, line in enumerate(lines) if line[1] == NOT_STATED]
     body = paragraph(
         "NIST SP 800-226 (Guidelines for Evaluating Differential Privacy Guarantees) asks for the following. "
-        f"{len(lines) - len(missing)} of {len(lines)} were stated to the audit."
+        f"Stated to the audit: {len(lines) - len(missing)} of {len(lines)}."
     )
     body += table(
         "Fields of an evaluation of a differential privacy guarantee", ("field", "stated"), lines, css_class="keys"

@@ -210,11 +210,13 @@ def person(audit: Audit) -> str:
     parts = [_measured(audit), _proven(audit), _allowed(audit)]
     if not any(parts):
         return ""
-    lead = paragraph(
-        "Three things are easily mixed up. The attack measured how well it tells these members from these "
-        "non-members. From that it is proven which guarantees the training cannot have. And a guarantee limits what "
-        "any attack can do to a person."
-    )
+    lead = ""
+    if all(parts):
+        lead = paragraph(
+            "Three things are easily mixed up. The attack measured how well it tells these members from these "
+            "non-members. From that it is proven which guarantees the training cannot have. A guarantee, in turn, "
+            "limits what any attack can do to a person."
+        )
     return section("person", "What it means for a person", lead + "".join(parts))
 
 
@@ -232,7 +234,8 @@ def _measured(audit: Audit) -> str:
         )
     lead = facts.lead(audit)
     if lead is not None:
-        lines.append(("Largest share of members found less share of non-members accused", share(0.0), share(lead), "–"))
+        question = "Share of members found minus share of non-members accused, at the best threshold"
+        lines.append((question, share(0.0), share(lead), "–"))
     auc = audit.curve.get("auc")
     if auc is not None:
         lines.append(("AUC: chance that a member scores above a non-member", share(0.5), share(auc), "–"))
@@ -240,7 +243,7 @@ def _measured(audit: Audit) -> str:
         return ""
     sure = percent(audit.headline.confidence)
     return "<h3>Measured: what this attack did</h3>" + table(
-        "A better attack may do better",
+        "By this attack, on these records; a better attack may do better",
         ("question", "by guessing", "measured", f"true value, {sure} each"),
         lines,
         numeric=(1, 2, 3),
@@ -249,11 +252,13 @@ def _measured(audit: Audit) -> str:
 
 
 def _proven(audit: Audit) -> str:
+    """Which guarantees are excluded, each with the counts that it rests on."""
     words = [clean(line) for line in audit.risk.get("words") or ()]
     if not words:
         return ""
-    counts = [e.claim for e in facts.bounds(audit) if e.low > 0]
-    return f"<h3>Proven: which guarantees are excluded</h3>{bullets([*words, *counts])}"
+    counts = [facts.counts_of(bound) for bound in facts.bounds(audit)]
+    lines = [f"{line} {counts[i]}".strip() if i < len(counts) else line for i, line in enumerate(words)]
+    return f"<h3>Proven: which guarantees are excluded</h3>{bullets(lines)}"
 
 
 def _allowed(audit: Audit) -> str:
@@ -307,7 +312,7 @@ def _questions(risk: Mapping[str, Any]) -> list[tuple[str, float, Callable[[Mapp
         add(f"Belief that a person is in the data, {share(item['prior'])} before", item["prior"], "belief", i, "belief")
     for i, item in enumerate(risk["tpr"]):
         add(f"Members found at {share(item['fpr'])} false alarms", item["fpr"], "tpr", i, "tpr")
-    found.append(("Share of members found less share of false alarms", 0.0, lambda other: float(other["advantage"])))
+    found.append(("Share of members found minus share of false alarms", 0.0, lambda other: float(other["advantage"])))
     for i, item in enumerate(risk["reconstruction"]):
         question = f"Success of guessing a hidden attribute, {share(item['baseline'])} without the model"
         add(question, item["baseline"], "reconstruction", i, "success")
