@@ -106,7 +106,7 @@ def test_the_landscape_ranks_guarantees_and_not_lower_bounds() -> None:
     page = report.compare_page([private, weak], ["DP", "not attacked well"], [0.8, 0.9])
     shown = words_of(page, "landscape")
     stated = private.region["upper"]["epsilon"]  # type: ignore[index]
-    assert f"On the frontier (dashed), from the smallest ε on: DP (ε {stated:.4g}, utility 0.8)." in shown
+    assert f"On the frontier: DP (ε {stated:.4g}, utility 0.8)." in shown
     assert "Open marks stand at a lower bound, because no guarantee is known (not attacked well)" in shown
     assert "smaller is better" not in page and "densit" not in page
     assert f"≥ {weak.headline.low:.4g} a lower bound, no guarantee" in shown

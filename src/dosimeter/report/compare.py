@@ -159,7 +159,9 @@ def bounds_chart(canvas: Canvas, audits: list[Audit], names: list[str]) -> dict[
         row["open"] = not math.isfinite(row["high"])
         row["low"], row["high"] = min(row["low"], top), min(row["high"], top)
     scale = alt.Scale(domain=[0, top], nice=False)
-    x = alt.X("low:Q", scale=scale, title="ε", axis=alt.Axis(tickCount=6, grid=True))
+    relations = {facts.drawn(audit)[0].neighbours for audit in audits}
+    act = whose(relations.pop()) if len(relations) == 1 else "each for its own neighbours"
+    x = alt.X("low:Q", scale=scale, title=f"ε {act}".strip(), axis=alt.Axis(tickCount=6, grid=True))
     limit = 110 if canvas.phone else 220
     y = alt.Y(
         "row:N",
@@ -245,7 +247,7 @@ def _axis(points: Rows) -> str:
         return "ε guaranteed (smaller is better)"
     if kinds == {VALUE}:
         return "ε estimated"
-    return "ε proven from below (no ranking)" if kinds == {LOWER} else "ε guaranteed, or at least (open marks)"
+    return "ε proven from below (no ranking)" if kinds == {LOWER} else "ε guaranteed; open marks: ε at least"
 
 
 def _dense(points: Rows) -> list[str]:
@@ -378,7 +380,7 @@ def _landscape(points: list[dict[str, Any]], method: str | None, infinite: int, 
     open_ended = [p["name"] for p in points if p["kind"] == LOWER]
     caption = ""
     if best:
-        caption += f"On the frontier (dashed), from the smallest ε on: {line}. "
+        caption += f"On the frontier{' (dashed), from the smallest ε on' if len(best) > 1 else ''}: {line}. "
     if open_ended and method is None:
         caption += (
             f"Open marks stand at a lower bound, because no guarantee is known ({', '.join(open_ended)}): the true ε "

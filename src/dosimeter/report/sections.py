@@ -280,7 +280,7 @@ def _allowed(audit: Audit) -> str:
     act = whose(head.neighbours, facts.unit(audit))
     body = paragraph(
         "No attack can do more than this to a person if the training has the guarantee. These are limits, not "
-        "findings: the attack above may be far from them."
+        "findings: an attack may stay far below them, and a measured value above one is a hint, not a proof."
         + (
             f" ε = {epsilon(head.low)}{' ' + act if act else ''} is the smallest guarantee that is not excluded."
             if len(columns) > 1 or stated is None
