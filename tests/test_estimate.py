@@ -30,6 +30,7 @@ class TestEstimate:
     def test_the_closed_list_of_validities(self):
         assert [str(v) for v in Validity] == [
             "finite-sample",
+            "finite-sample, random split",
             "finite-sample, independent runs",
             "credible",
             "assumes Gaussian",
@@ -38,7 +39,8 @@ class TestEstimate:
             "measurement",
             "exploratory",
         ]
-        assert [v for v in Validity if v.is_bound] == [Validity.FINITE_SAMPLE, Validity.INDEPENDENT_RUNS]
+        bounds = [Validity.FINITE_SAMPLE, Validity.RANDOM_SPLIT, Validity.INDEPENDENT_RUNS]
+        assert [v for v in Validity if v.is_bound] == bounds
 
     def test_prints_as_its_sentence(self):
         assert str(make()) == "With 95 % confidence ε ≥ 1."
@@ -72,7 +74,7 @@ class TestEstimate:
             details={"array": np.array([1.0, np.inf]), "nan": np.nan, 3: (np.int64(1), Validity.CREDIBLE)},
         ).to_dict()
         assert list(values) == [
-            *("epsilon", "low", "high", "delta", "confidence", "method", "validity", "claim"),
+            *("epsilon", "low", "high", "delta", "confidence", "method", "validity", "neighbours", "claim"),
             *("threshold", "counts", "warnings", "details"),
         ]
         assert json.loads(json.dumps(values, allow_nan=False)) == values

@@ -20,6 +20,7 @@ from dosimeter.audits.pool import Pool, read_pool
 from dosimeter.audits.scores import audit_scores
 from dosimeter.audits.subgroups import Groups, by_group
 from dosimeter.estimate import plain
+from dosimeter.estimators.epsilon_star import transformed_losses
 from dosimeter.estimators.goodness_of_fit import goodness_of_fit
 from dosimeter.estimators.thresholds import Threshold
 from dosimeter.evidence import Scores, mask_hash
@@ -176,13 +177,17 @@ def _guard(pool: Pool, confidence: float, seed: int) -> Guard:
 
 
 def _fit(scores: Scores, seed: int) -> dict[str, Any] | None:
-    """How well a Gaussian mixture describes the losses (Epsilon*, App. B.2), on at most 20 000 of each kind."""
+    """How well a Gaussian mixture describes the losses as Epsilon* fits them, transformed (App. B.2).
+
+    On at most 20 000 of each kind; the p-value of one component is that of the fit behind the parametric form.
+    """
     if min(scores.members.size, scores.nonmembers.size) < 400:
         return None
     rng = np.random.default_rng(np.random.SeedSequence([seed, 2]))
     found = {}
-    for name, values in (("members", scores.members), ("nonmembers", scores.nonmembers)):
-        some = -values if values.size <= 20_000 else -rng.choice(values, 20_000, replace=False)
+    sides = transformed_losses(-scores.members, -scores.nonmembers)
+    for name, values in zip(("members", "nonmembers"), sides, strict=True):
+        some = values if values.size <= 20_000 else rng.choice(values, 20_000, replace=False)
         size = min(100, some.size // 4)
         try:
             found[name] = goodness_of_fit(some, components=(1, 2, 5, 10), sample_sizes=(size,), seed=seed).to_dict()

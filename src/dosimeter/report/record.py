@@ -14,9 +14,7 @@ from dosimeter.report.text import NOT_STATED, epsilon, rows, small, value, whose
 
 MEANING = {
     Validity.FINITE_SAMPLE: "a confidence bound for any mechanism, at this sample size",
-    Validity.RANDOM_SPLIT: (
-        "a confidence bound for any mechanism if members and non-members are a random split of one population"
-    ),
+    Validity.RANDOM_SPLIT: "a confidence bound for any mechanism if chance alone decided which records were members",
     Validity.INDEPENDENT_RUNS: "a confidence bound for any mechanism if every score comes from a run of its own",
     Validity.CREDIBLE: "a posterior probability under a stated prior, not a confidence",
     Validity.ASSUMES_GAUSSIAN: "holds only if the mechanism is Gaussian",
