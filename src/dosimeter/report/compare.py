@@ -184,6 +184,7 @@ def bounds_chart(canvas: Canvas, audits: list[Audit], names: list[str]) -> dict[
 def landscape_chart(canvas: Canvas, points: list[dict[str, Any]]) -> dict[str, Any]:
     """ε against utility with the frontier, and the density of each by category along the sides."""
     alt = canvas.alt
+    points = [{"kind": VALUE, **p} for p in points]
     groups = list(dict.fromkeys(p["group"] for p in points))
     x_domain = _span([p[k] for p in points for k in ("epsilon_low", "epsilon_high")])
     y_domain = _span([p[k] for p in points for k in ("utility_low", "utility_high")])
