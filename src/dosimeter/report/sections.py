@@ -270,7 +270,8 @@ def _allowed(audit: Audit) -> str:
         columns.append((f"if ε = {epsilon(head.low)} were guaranteed", smallest))
     stated = facts.drawn(audit)[1]
     if stated is not None and risk.get("upper"):
-        columns.append((f"with the guarantee ε ≤ {epsilon(stated.epsilon)}", risk["upper"]))
+        apart = "" if comparable(head, stated) else f" {whose(stated.neighbours)}"
+        columns.append((f"with the guarantee ε ≤ {epsilon(stated.epsilon)}{apart}", risk["upper"]))
     if not columns:
         return ""
     lines = [
@@ -417,7 +418,7 @@ def subgroups(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> st
     names = ", ".join(short(f"{g['group']} = {g['value']}") for g in flagged[:5])
     if flagged:
         lead = (
-            f"{len(flagged)} of {len(groups)} groups are more exposed than the rest, "
+            f"{len(flagged)} of {len(groups)} groups {'is' if len(flagged) == 1 else 'are'} more exposed than the rest, "
             f"after correction for their number: {names}{' …' if len(flagged) > 5 else ''}."
         )
     else:
@@ -427,8 +428,10 @@ def subgroups(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> st
         )
     top = max(groups, key=lambda g: facts.known(g.get("epsilon")))
     together = facts.together(audit)
+    act = whose(top.get("neighbours"), facts.unit(audit))
     caption = (
-        f"The largest bound is ε ≥ {epsilon(top.get('epsilon'))} for {short(top['group'])} = {short(top['value'])}. "
+        f"The largest bound is ε ≥ {epsilon(top.get('epsilon'))} for {short(top['group'])} = {short(top['value'])}"
+        f"{', ' + act if act else ''}. "
         f"{together} The dashed line is the bound "
         f"of all records, ε ≥ {epsilon(audit.headline.low)}. Triangles are flagged groups."
         + (f" The {MOST_SUBGROUPS} groups with the largest bounds are drawn." if len(groups) > MOST_SUBGROUPS else "")
@@ -451,7 +454,7 @@ def subgroups(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> st
     body = paragraph(lead) + figure("subgroups", "Bound by group", caption, drawings, by="y")
     shown = groups[:MOST_ROWS]
     body += table(
-        _counted(f"Groups and what was shown for each. {together}", len(shown), len(groups)),
+        _counted(f"Groups and what is proven for each{' ' + act if act else ''}. {together}", len(shown), len(groups)),
         ("group", *(c[1] for c in used), "flagged"),
         [
             (
