@@ -417,8 +417,9 @@ def subgroups(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> st
     flagged = [g for g in groups if g.get("flagged")]
     names = ", ".join(short(f"{g['group']} = {g['value']}") for g in flagged[:5])
     if flagged:
+        verb = "is" if len(flagged) == 1 else "are"
         lead = (
-            f"{len(flagged)} of {len(groups)} groups {'is' if len(flagged) == 1 else 'are'} more exposed than the rest, "
+            f"{len(flagged)} of {len(groups)} groups {verb} more exposed than the rest, "
             f"after correction for their number: {names}{' …' if len(flagged) > 5 else ''}."
         )
     else:
