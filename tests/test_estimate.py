@@ -89,6 +89,7 @@ class TestEstimate:
         st.none() | st.floats(-1e300, 1e300),
     )
     def test_there_and_back(self, low, high, validity, threshold):
+        low, high = sorted((low, high))
         first = make(low=low, high=high, validity=validity, threshold=threshold, counts=Counts(tp=1, fn=0, fp=1, tn=0))
         text = json.dumps(first.to_dict(), allow_nan=False)
         second = Estimate.from_dict(json.loads(text))

@@ -23,7 +23,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.reading import pick, read_columns
 
-MOST_RECORDS = 10**9
+MOST_RECORDS = check.MOST_RECORDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,9 +114,6 @@ class Scores:
         aggregate = check.choice("aggregate", self.aggregate, AGGREGATES)
         given = {name: getattr(self, name) for name in ("members", "nonmembers")}
         arrays = {name: check.finite_array(name, values) for name, values in given.items()}
-        for name, array in arrays.items():
-            if array.size > MOST_RECORDS:
-                raise InputError(f"{name} must hold at most {MOST_RECORDS} values, got {array.size}; take a sample.")
         object.__setattr__(self, "records", sum(array.size for array in arrays.values()))
         if self.groups is not None:
             persons = two_sides(self.groups, arrays["members"].size, arrays["nonmembers"].size)
@@ -221,7 +218,7 @@ class Scores:
         if min(self.members.size, self.nonmembers.size) < 2:
             raise InputError("threshold='split' needs at least 2 members and 2 non-members; pass a fixed threshold.")
         ordered = self.sorted_members, self.sorted_nonmembers
-        digest = hashlib.sha256(b"".join(values.tobytes() for values in ordered)).digest()
+        digest = hashlib.sha256(b"".join((values + 0.0).tobytes() for values in ordered)).digest()  # -0.0 is 0.0
         # A seed alone would be a constant: the data have a part in it, the order of the rows has none.
         rng = np.random.default_rng(np.random.SeedSequence([check.seed(seed), int.from_bytes(digest, "little")]))
         halves = []

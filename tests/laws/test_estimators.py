@@ -327,7 +327,7 @@ class TestEstimate:
             if largest is not None:
                 assert estimate.low <= largest * (1 + 1e-12)
             if estimate.validity.is_bound:
-                assert estimate.low < math.log(2 * n)
+                assert estimate.low < math.log(2 * n) * (2 if estimate.neighbours == "replace" else 1)
         if entry.separable:
             assert min(shown) > 0
 

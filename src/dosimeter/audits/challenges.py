@@ -161,7 +161,7 @@ def _given(canaries: Any, pipeline: Pipeline, count: int) -> tuple[npt.NDArray[A
 
 def read_points(points: Any, records: int, name: str = "points") -> IntArray:
     """Rows of the data, each named once."""
-    found = np.atleast_1d(np.asarray(points))
+    found = np.atleast_1d(check.any_array(name, points))
     if found.ndim != 1 or not found.size or found.dtype.kind not in "iu":
         raise InputError(f"{name} must be row numbers of the data, got {check.show(points)}; pass e.g. [17, 4].")
     bad = (found < 0) | (found >= records)

@@ -90,9 +90,10 @@ def _texts(name: str, value: Any, kind: str) -> list[str] | None:
         )
     if kind not in ("auto", "text") or not flat or len(value) == 0:
         return [] if kind == "text" else None
-    items = list(value)
-    if kind == "auto" and not isinstance(items[0], str):
+    if kind == "auto" and not isinstance(next(iter(value)), str):
         return None
+    check.check_length(name, value)
+    items = list(value)
     bad = next((i for i, item in enumerate(items) if not isinstance(item, str)), None)
     if bad is not None:
         raise InputError(f"{name}[{bad}] is {check.show(items[bad])}, not a text; pass one string for each record.")
@@ -102,9 +103,10 @@ def _texts(name: str, value: Any, kind: str) -> list[str] | None:
 def _arrays(first: Any, second: Any, kind: str) -> tuple[str, tuple[Any, Any], int]:
     arrays = []
     for name, value in (("members", first), ("nonmembers", second)):
+        check.check_length(name, value, rows=True)
         try:
             array = np.asarray(value)
-        except (ValueError, TypeError, RuntimeError):
+        except (ValueError, TypeError, RuntimeError, MemoryError):
             raise InputError(
                 f"{name} must be an array of records; its rows have mixed lengths or no array form."
             ) from None

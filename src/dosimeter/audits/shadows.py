@@ -57,6 +57,8 @@ class Where:
     progress: bool = True
 
     def __post_init__(self) -> None:
+        check.engine(self.engine)
+        check.flag("progress", self.progress)
         if self.workers is not None:
             remedy = "pass the number of processes, or None for one for each core"
             object.__setattr__(self, "workers", check.whole("workers", self.workers, 1, remedy))

@@ -49,7 +49,7 @@ from dosimeter.audits.shadows import (
     trainings_of,
 )
 from dosimeter.estimate import Estimate
-from dosimeter.evidence import fair_coins, mask_hash
+from dosimeter.evidence import MOST_RECORDS, fair_coins, mask_hash
 from dosimeter.training import Recipe
 
 GAMES = ("challenge", "crossed")
@@ -112,7 +112,7 @@ def audit_training(
 
     >>> audit_training(factory, (X, y), recipe=Recipe(epochs=10), store=Store("store")).headline  # doctest: +SKIP
     """
-    where = Where(engine, workers, store, memory, timeout, bool(progress))
+    where = Where(engine, workers, store, memory, timeout, progress)
     base = pipeline(
         train, data, recipe=recipe, signal=signal, nonmembers=nonmembers, where=where, key=key, name=name, groups=groups
     )
@@ -246,7 +246,7 @@ class _Setting:
             game,
             check.whole("shadows", shadows, least, remedy),
             check.whole("runs", runs, 1, "pass the number of challenge trainings, e.g. 128"),
-            check.whole("challenges", challenges, 1, "pass the number of points to challenge, e.g. 1"),
+            check.whole("challenges", challenges, 1, "pass the number of points to challenge, e.g. 1", MOST_RECORDS),
             check.choice("select", select, SELECT),
             check.delta(delta),
             check.confidence(confidence),

@@ -36,7 +36,7 @@ def gate(
     from dosimeter.audits.audit import Audit
     from dosimeter.audits.gate import gate as check
     from dosimeter.audits.gate import junit as to_junit
-    from dosimeter.reading import read_text
+    from dosimeter.reading import read_text, writing
 
     verdicts = check(
         Audit.from_json(read_text(file)),
@@ -45,7 +45,8 @@ def gate(
         require_no_shift=require_no_shift,
     )
     if junit is not None:
-        junit.write_text(to_junit(verdicts), encoding="utf-8")
+        with writing(junit):
+            junit.write_text(to_junit(verdicts), encoding="utf-8")
     if json:
         print_json([{"rule": v.rule, "passed": v.passed, "reason": v.reason} for v in verdicts])
     else:

@@ -91,6 +91,7 @@ def _run(config: Config, store: Store, base: Path, page: Path | None, stem: str,
     from dosimeter.audits.launch import launch, outlook
     from dosimeter.audits.subjects import subject
     from dosimeter.cli.audit import show_audit
+    from dosimeter.reading import writing
 
     err.print(f"reading {config.data.name or config.data.file}", markup=False)
     prepared = subject(config, base=base)
@@ -107,8 +108,10 @@ def _run(config: Config, store: Store, base: Path, page: Path | None, stem: str,
     else:
         show_audit(audit)
     if config.report.json_file is not None:
-        (base / config.report.json_file).write_text(audit.to_json() + "\n", encoding="utf-8")
-        err.print(f"written: {base / config.report.json_file}", markup=False, soft_wrap=True)
+        target = base / config.report.json_file
+        with writing(target):
+            target.write_text(audit.to_json() + "\n", encoding="utf-8")
+        err.print(f"written: {target}", markup=False, soft_wrap=True)
     if page is None and not json and _charts():
         page = base / f"{stem}.html"
     if page is not None:

@@ -60,10 +60,7 @@ def run(
     """
     name = function_name(function)
     todo = _checked_tasks(tasks)
-    if not isinstance(engine, str) or not (engine in ("inline", "local", "ray") or engine.startswith("ray://")):
-        raise InputError(
-            f"engine must be inline, local, ray or ray://host:port, got {show(engine)}; choose one of these."
-        )
+    engine = check.engine(engine)
     if workers is not None:
         workers = check.whole("workers", workers, 1, "pass the number of processes, or None for one for each core")
     if store is not None and not isinstance(store, Store):

@@ -76,6 +76,13 @@ def _is_indexed(data: Any) -> bool:
     return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "shape")
 
 
+def _length(data: Any) -> int:
+    try:
+        return len(data)
+    except Exception as error:
+        raise InputError(f"the dataset has no length ({type(error).__name__}); pass arrays (X, y).") from None
+
+
 def _from_pairs(data: Any) -> tuple[Any, Any]:
     """Records of a dataset that gives pairs (x, y) by index."""
     tensors = getattr(data, "tensors", None)
@@ -86,8 +93,9 @@ def _from_pairs(data: Any) -> tuple[Any, Any]:
     first: list[Array] = []
     second: list[Any] = []
     began = time.monotonic()
-    with _batches.Progress(len(data), "Reading {} records") as progress:
-        for index in range(len(data)):
+    count = _length(data)
+    with _batches.Progress(count, "Reading {} records") as progress:
+        for index in range(count):
             x, y = _pair(data[index], index)
             if first and first[0].shape != x.shape:
                 raise InputError(

@@ -83,6 +83,7 @@ def train_foreign(
             "texts, at least one."
         )
     count = check.whole("processes", processes, 1, "pass how many processes may work")
+    engine = check.engine(engine)
     inside = engine == "inline" or (engine == "local" and count == 1 and timeout is None)
     known = _known(function, key, store, inside=inside)
     cargo = Cargo(function) if inside else Cargo.packed(function, known.modules)
