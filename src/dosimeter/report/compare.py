@@ -333,6 +333,8 @@ def _overview(audits: list[Audit], names: list[str], useful: FloatArray | None) 
             "claim",
         )
     lines = []
+    relations = {whose(facts.drawn(a)[0].neighbours, facts.unit(a)) or "–" for a in audits}
+    mixed = len(relations) > 1
     for i, (audit, name) in enumerate(zip(audits, names, strict=True)):
         (lower, stated), point = facts.drawn(audit), facts.tpr_at(audit, facts.SHOWN_FPR)
         metric = next((e for e in audit.estimates if e.method == "epsilon-star-parametric"), None)
@@ -343,7 +345,7 @@ def _overview(audits: list[Audit], names: list[str], useful: FloatArray | None) 
                 _guard(audit),
                 epsilon(lower.low) if lower.validity.is_bound else "no bound",
                 NOT_STATED if stated is None else epsilon(stated.epsilon),
-                whose(lower.neighbours, facts.unit(audit)) or "–",
+                *([whose(lower.neighbours, facts.unit(audit)) or "–"] if mixed else []),
                 "–" if metric is None else epsilon(metric.epsilon) if facts.measurable(metric) else "cannot tell",
                 "–" if auc is None else f"{auc:.4g}",
                 "–" if point is None else share(point["tpr"]),
@@ -355,13 +357,15 @@ def _overview(audits: list[Audit], names: list[str], useful: FloatArray | None) 
         "shift check",
         "ε at least",
         "ε at most",
-        "whose ε",
+        *(["whose ε"] if mixed else []),
         "Epsilon* (parametric)",
         "AUC",
         f"TPR at FPR {share(facts.SHOWN_FPR)}",
     ]
     header += [] if useful is None else ["utility"]
-    body += table("Audits side by side", header, lines, numeric=[2, 3, *range(5, len(header))])
+    act = relations.pop()
+    caption = "Audits side by side" + ("" if mixed or act == "–" else f"; ε at least and at most are {act}")
+    body += table(caption, header, lines, numeric=[i for i, name in enumerate(header) if i > 1 and name != "whose ε"])
     return section("overview", "Side by side", body)
 
 
