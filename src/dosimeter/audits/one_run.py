@@ -146,6 +146,7 @@ def audit_one_run(
     else:
         scores = way.scores(trained.signals[:, rows], np.empty((0, rows.size)), np.empty((0, rows.size), bool))[0]
     counts = trainings_of(stages.values())
+    notes += [note for part in stages.values() for note in part.notes()]
     evidence = OneRun(scores, coins, coin_seed, None if base.persons is None else np.arange(coins.size))
     estimates = _estimates(evidence, delta, confidence)
     region, risk = both_sides(estimates, upper, base.unit)

@@ -59,6 +59,8 @@ def read_records(members: Any, nonmembers: Any, labels: Any = None, kind: str = 
         own, other = labels
         if (own is None) != (other is None):
             raise InputError("labels holds None for one side only; give labels for both sides or for neither.")
+    if _mixed_lengths(first) or _mixed_lengths(second):  # token numbers: to the checks each is a word
+        first, second = _as_words("members", first), _as_words("nonmembers", second)
     texts = _texts("members", first, kind), _texts("nonmembers", second, kind)
     if texts[0] is not None and texts[1] is not None:
         found, pair, missing = "text", (texts[0], texts[1]), 0
@@ -79,6 +81,29 @@ def _features_and_labels(name: str, value: Any) -> tuple[Any, Any]:
     if len(value) != 2:
         raise InputError(f"{name} as a tuple must be (X, y), got {len(value)} parts; pass an array, a list or (X, y).")
     return value
+
+
+def _mixed_lengths(value: Any) -> bool:
+    """Is this a list of flat rows of whole numbers, not all of one length?"""
+    rows = value if isinstance(value, list) else []
+    if not all(isinstance(row, (list, tuple)) or getattr(row, "ndim", 0) == 1 for row in rows):
+        return False
+    if len({len(row) for row in rows}) < 2:
+        return False
+    kinds = (row.dtype.kind if isinstance(row, np.ndarray) else _kind_of(row) for row in rows)
+    return all(kind in "iu" for kind in kinds)
+
+
+def _kind_of(row: Any) -> str:
+    return "i" if all(isinstance(token, (int, np.integer)) for token in row) else "O"
+
+
+def _as_words(name: str, value: Any) -> list[str]:
+    """Token numbers of each record as a text."""
+    rows = [np.asarray(row) for row in value]
+    if not all(row.ndim == 1 and row.dtype.kind in "iu" for row in rows):
+        raise InputError(f"{name} holds no token numbers, but the other side does; pass the same kind of records.")
+    return [" ".join(map(str, row.tolist())) for row in rows]
 
 
 def _texts(name: str, value: Any, kind: str) -> list[str] | None:

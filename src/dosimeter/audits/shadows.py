@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
+from dosimeter.audits.agreement import BY_CHANCE, agreement
 from dosimeter.datasets import Dataset
 from dosimeter.engine import Store
 from dosimeter.engine.pool import cores
@@ -22,6 +23,8 @@ from dosimeter.training import Recipe, arguments, train_foreign, train_many
 from dosimeter.training.identity import Identity, identity
 
 FEWEST_JUDGED = 30  # records that an accuracy is worth telling for
+HOPELESS = 8  # trainings of which none worked: the others are not waited for
+MODELS = {"shadow": "shadow models", "reference": "reference models", "run": "runs"}  # by stage
 
 Signal = Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.ArrayLike]
 
@@ -31,7 +34,7 @@ class Row:
     """One training: the signals of all records, or why there are none; correct answers where outputs are classes.
 
     `canaries` is what an adversary with the noisy gradients sees of the recipe's Dirac canaries, `key` the name of what
-    was found in the store.
+    was found in the store, `agreement` how well the outputs of a foreign training suit the labels of its members.
     """
 
     index: int
@@ -43,6 +46,7 @@ class Row:
     canaries: FloatArray | None = None
     key: str | None = None
     accuracy: tuple[float, float] | None = None
+    agreement: float | None = None
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,7 @@ class Pipeline:
     def _rows(self, found: Any, memberships: BoolArray) -> Generator[Row, None, None]:
         try:
             for one in found:
-                row = self._row(one)
+                row = self._row(one, memberships[one.index])
                 yield replace(row, accuracy=_accuracy(row.correct, memberships[row.index]))
         finally:
             found.close()  # ends the trainings under way when nobody wants the rest
@@ -160,7 +164,7 @@ class Pipeline:
         labels = hashlib.sha256(np.ascontiguousarray(self.y).tobytes()).hexdigest()[:16]
         return f"{self.name or ''} {labels}"
 
-    def _row(self, one: Any) -> Row:
+    def _row(self, one: Any, members: BoolArray) -> Row:
         if one.failed is not None:
             return Row(one.index, one.seed, None, one.failed, False, None)
         try:
@@ -170,7 +174,10 @@ class Pipeline:
             return Row(one.index, one.seed, None, reason, one.cached, None, key=one.key)
         transcript = getattr(one, "transcript", None)
         seen = None if transcript is None else transcript.canaries
-        return Row(one.index, one.seed, signals, None, one.cached, correct, seen, one.key)
+        fits = None
+        if self.recipe is None and self.signal is None:  # outputs for a signal of the caller's may be anything
+            fits = agreement(np.asarray(one.outputs)[: self.records][members], self.y[members].astype(np.int64))
+        return Row(one.index, one.seed, signals, None, one.cached, correct, seen, one.key, agreement=fits)
 
     def _signals(self, outputs: npt.NDArray[Any]) -> tuple[FloatArray, BoolArray | None]:
         y = self.y if self.held is None else np.concatenate([self.y, self.held[1]])
@@ -236,7 +243,8 @@ class Trainings:
     """What a list of trainings gave: signals (models, records) of those that worked, and what happened to the rest.
 
     `kept` are the rows of memberships that worked, `seen` how many came, `accuracy` the means over models, `found` how
-    many models came from which entry of the store.
+    many models came from which entry of the store, `fits` how well the outputs of each foreign training suit the labels
+    of its members.
     """
 
     kept: IntArray
@@ -246,6 +254,25 @@ class Trainings:
     cached: int
     accuracy: dict[str, float | None]
     found: dict[str, int]
+    stage: str = "run"
+    fits: tuple[float, ...] = ()
+
+    def notes(self) -> list[str]:
+        """What makes it doubtful that the outputs are answers of models trained on these records."""
+        found = []
+        if self.fits and (middle := float(np.median(self.fits))) < BY_CHANCE:
+            found.append(
+                f"the outputs of the {MODELS[self.stage]} suit the labels of the very records they were trained on "
+                f"hardly better than shuffled outputs would ({middle:.2g} standard deviations in the median): either "
+                "these models learnt nothing, or row i of the outputs is not the answer for record i, and then a low "
+                "bound says nothing about the training"
+            )
+        if self.fits and self.stage != "run" and len(self.signals) > 1 and not np.ptp(self.signals, axis=0).any():
+            found.append(
+                f"all {len(self.signals)} {MODELS[self.stage]} gave the same outputs, though each was to be trained on "
+                "records of its own: the training does not heed its indices"
+            )
+        return found
 
     def counted(self) -> dict[str, int]:
         """How many trainings were computed now, found in the store, and failed."""
@@ -270,8 +297,11 @@ def collect(
     columns: IntArray | None = None,
     stop: Callable[[Row], bool] | None = None,
 ) -> Trainings:
-    """Gather trainings, of which only `columns` are kept; `stop` may end them early, after the row it is shown."""
-    kept, signals, failed, shares = [], [], [], []
+    """Gather trainings, of which only `columns` are kept; `stop` may end them early, after the row it is shown.
+
+    They end early too when the first few have all failed.
+    """
+    kept, signals, failed, shares, fits = [], [], [], [], []
     found: Counter[str] = Counter()
     cached = seen = 0
     for row in rows:
@@ -285,12 +315,15 @@ def collect(
             kept.append(row.index)
             signals.append(row.signals if columns is None else row.signals[columns])
             shares.append(row.accuracy)
-        if stop is not None and stop(row):
+            fits += [] if row.agreement is None else [row.agreement]
+        hopeless = not kept and len(failed) == HOPELESS
+        if hopeless or (stop is not None and stop(row)):
             rows.close()
             break
     width = memberships.shape[1] if columns is None else columns.size
     table = np.array(signals) if signals else np.empty((0, width))
-    return Trainings(np.array(kept, np.int64), table, failed, seen, cached, _mean(shares), dict(found))
+    counts = np.array(kept, np.int64), table, failed, seen, cached, _mean(shares), dict(found)
+    return Trainings(*counts, stage, tuple(fits))
 
 
 def provenance(

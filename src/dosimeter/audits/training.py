@@ -155,6 +155,7 @@ def audit_training(
     stages = {"shadow": first} if played.runs is None else {"shadow": first, "run": played.runs}
     counts = trainings_of(stages.values())
     failed = [failure for part in stages.values() for failure in part.failed]
+    notes += [note for part in stages.values() for note in part.notes()]
     if failed:
         total = sum(part.seen for part in stages.values())
         notes.append(f"{len(failed)} of {total} trainings failed; their seeds and reasons stand under failed")

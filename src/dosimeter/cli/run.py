@@ -59,6 +59,10 @@ def run(
 
     A file has the sections [data], [model], [recipe], [attack], [estimate], [budget], [engine], [store] and [report];
     `dosimeter run --list` names the ready-made ones.
+
+    A script of your own: command = ["python", "train.py", "{data}", "{indices}", "{seed}", "{outputs}"] in [model]. It
+    gets the path of the data, that of a .npy file with the rows to train on (in the file's own order), a seed, and the
+    path to write an .npz file to, with an array `outputs`: row i is its answer for row i of the data.
     """
     from dosimeter._validate import InputError
     from dosimeter.audits import config as settings

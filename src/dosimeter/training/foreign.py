@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,8 @@ from dosimeter.training.groups import Arrays, Cargo, packed, unpacked
 from dosimeter.training.identity import Identity, ambient, identity
 from dosimeter.training.sources import file_hash
 
-PLACES = ("{indices}", "{seed}", "{out}")
+PLACES = ("{indices}", "{outputs}")  # what a command must use; it may use {seed} too
+SHORT = {"{out}": "{outputs}"}
 
 
 @dataclass(frozen=True)
@@ -139,21 +141,20 @@ def train_command(
     timeout: float | None = None,
     progress: bool = False,
 ) -> Iterator[ForeignTrained]:
-    """Start a command for each row of `memberships`, e.g. ["python", "train.py", "{indices}", "{seed}", "{out}"].
+    """Start a command for each row of `memberships`, e.g. ["python", "train.py", "{indices}", "{seed}", "{outputs}"].
 
-    `{indices}` becomes the path of a .npy file with the rows to train on, `{seed}` the seed, and `{out}` the path where
-    the command must write an .npz file with the array named by `output`. Nothing goes through a shell. A command that
-    fails, exceeds `timeout` seconds or writes no such array is started once more; then its model is marked as failed,
-    with the end of its messages. A key of the store holds the command and the files that it names, e.g. the script, but
-    not what these read: name a new `version` when that changes.
+    `{indices}` becomes the path of a .npy file with the rows to train on, ascending, `{seed}` the seed, which a command
+    may leave out, and `{outputs}` (or `{out}`) the path where the command must write an .npz file with the array named
+    by `output`. Nothing goes through a shell. A command that fails, exceeds `timeout` seconds or writes no such array
+    is started once more; then its model is marked as failed, with the end of its messages. A key of the store holds the
+    command and the files that it names, e.g. the script, but not what these read: name a new `version` when that
+    changes.
     """
     if isinstance(command, str) or not len(command) or not all(isinstance(part, str) for part in command):
         raise InputError(
             f"command must be a list of texts, got {check.show(command)}; pass the program and its arguments."
         )
-    missing = [place for place in PLACES if not any(place in part for part in command)]
-    if missing:
-        raise InputError(f"command must use {', '.join(PLACES)}, and lacks {', '.join(missing)}; add them.")
+    check_places(command)
     if timeout is not None:
         timeout = check.within("timeout", timeout, 0.0, np.inf, "pass seconds", include="()")
     chosen, numbers = _models(memberships, seeds)
@@ -176,6 +177,16 @@ def train_command(
 def named_files(command: Sequence[str], folder: Path = Path()) -> dict[str, str]:
     """Hashes of the files that a command names, from this folder."""
     return {part: file_hash(str(folder / part)) for part in command if (folder / part).is_file()}
+
+
+def check_places(command: Sequence[str]) -> None:
+    """Refuse a command that is not told which rows to train on, or where to write."""
+    text = "\n".join(command)
+    for short, place in SHORT.items():
+        text = text.replace(short, place)
+    missing = [place for place in PLACES if place not in text]
+    if missing:
+        raise InputError(f"command must use {' and '.join(PLACES)}, and lacks {' and '.join(missing)}; add what lacks.")
 
 
 def _models(memberships: npt.ArrayLike, seeds: npt.ArrayLike) -> tuple[BoolArray, list[int]]:
@@ -238,13 +249,13 @@ def _checked(outputs: npt.NDArray[Any], count: int | None) -> npt.NDArray[Any]:
 
 
 def command_task(task: Task, shared: Arrays) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Starts the command of a task and reads what it wrote."""
+    """Starts the command of a task and reads what it wrote; `places` are further words to fill in."""
     given, timeout = task.arguments, task.arguments["timeout"]
     with tempfile.TemporaryDirectory(prefix="dosimeter-") as folder:
         rows, out = Path(folder) / "indices.npy", Path(folder) / "outputs.npz"
         np.save(rows, np.flatnonzero(unpacked(given["members"], given["records"])), allow_pickle=False)
-        values = {"{indices}": str(rows), "{seed}": str(task.seed), "{out}": str(out)}
-        filled = [_filled(part, values) for part in given["command"]]
+        values = {"{indices}": str(rows), "{seed}": str(task.seed), "{outputs}": str(out), "{out}": str(out)}
+        filled = [_filled(part, {**values, **given.get("places", {})}) for part in given["command"]]
         try:
             done = subprocess.run(
                 filled, capture_output=True, text=True, errors="replace", timeout=timeout, check=False
@@ -259,17 +270,28 @@ def command_task(task: Task, shared: Arrays) -> tuple[dict[str, Any], dict[str, 
         if done.returncode:
             end = check.show(done.stderr.strip()[-200:], 220)
             raise UnusableError(f"the command ended with code {done.returncode}: {end}")
-        try:
-            with np.load(out, allow_pickle=False) as file:
-                found = np.array(file[given["output"]])
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise UnusableError(
-                f"the command wrote no array {given['output']!r} to {{out}}: {check.show(str(error))}"
-            ) from None
-    return {"outputs": _checked(found, None)}, {}
+        return {"outputs": _checked(_written(out, given["output"]), None)}, {}
+
+
+def _written(file: Path, name: str) -> npt.NDArray[Any]:
+    """The array that a command wrote."""
+    if not file.exists():
+        raise UnusableError(f"the command wrote no file to {{outputs}}, so no array {name!r}")
+    try:
+        with zipfile.ZipFile(file):  # NumPy would read other files too, and some of them as something else
+            pass
+        with np.load(file, allow_pickle=False) as found:
+            if name in found:
+                return np.array(found[name])
+            names = check.show(", ".join(found.files) or "nothing")
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UnusableError(
+            f"the command wrote no array {name!r} to {{outputs}}, which is no .npz file of numbers: "
+            f"{check.show(str(error))}"
+        ) from None
+    raise UnusableError(f"the command wrote no array {name!r} to {{outputs}}: it holds {names}")
 
 
 def _filled(part: str, values: dict[str, str]) -> str:
-    for place, value in values.items():
-        part = part.replace(place, value)
-    return part
+    """All places at once, so that what is filled in is not searched for places again."""
+    return re.sub("|".join(map(re.escape, values)), lambda found: values[found[0]], part)
