@@ -324,11 +324,11 @@ def _overview(audits: list[Audit], names: list[str], useful: FloatArray | None) 
     lows = [a.headline.low for a in audits]
     if len(audits) > 1 and all(facts.bounds(a) for a in audits):
         lowest, highest = int(np.argmin(lows)), int(np.argmax(lows))
-        relations = {a.headline.neighbours for a in audits}
-        act = whose(relations.pop()) if len(relations) == 1 else "each for its own neighbours, see the table"
+        kinds = {a.headline.neighbours for a in audits}
+        spoken = whose(kinds.pop()) if len(kinds) == 1 else "each for its own neighbours, see the table"
         body += paragraph(
             f"The attacks prove from ε ≥ {epsilon(lows[lowest])} ({names[lowest]}) to "
-            f"ε ≥ {epsilon(lows[highest])} ({names[highest]}){' ' + act if act else ''}. "
+            f"ε ≥ {epsilon(lows[highest])} ({names[highest]}){' ' + spoken if spoken else ''}. "
             "A smaller bound is not evidence of more privacy: the attack may only have been weaker.",
             "claim",
         )
