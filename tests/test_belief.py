@@ -184,8 +184,8 @@ def test_trajectories_count_by_their_last_step():
 def test_the_bound_from_beliefs_is_the_headline_bound_of_the_final_log_odds():
     log_odds, world, _, _ = local_noise(1000, 1.5)
     final = log_odds[:, -1]
-    found = bound_from_beliefs(log_odds, world, delta=1e-5, confidence=0.9, seed=4)
-    same = dm.lower_bound(dm.Scores(final[world], final[~world]), delta=1e-5, confidence=0.9, seed=4)
+    found = bound_from_beliefs(log_odds, world, delta=1e-5, confidence=0.9)
+    same = dm.lower_bound(dm.Scores(final[world], final[~world], independent=True), delta=1e-5, confidence=0.9)
     assert found == same
     assert found.validity.is_bound
     assert 0 < found.low < float(dm.gaussian(dm.Scores(final[world], final[~world]), delta=1e-5).high)
