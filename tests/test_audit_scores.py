@@ -192,8 +192,10 @@ class TestAudit:
 
     def test_risk_speaks_of_the_headline(self, scores):
         audit = audit_scores(scores, delta=1e-5)
-        assert audit.risk["epsilon"] == audit.headline.low
-        assert audit.risk["belief"][1]["belief"] == pytest.approx(1 / (1 + math.exp(-audit.headline.low)))
+        assert audit.risk["would_allow"]["epsilon"] == audit.headline.low
+        assert audit.risk["would_allow"]["belief"][1]["belief"] == pytest.approx(
+            1 / (1 + math.exp(-audit.headline.low))
+        )
         assert f"{audit.headline.low:.4g}" in audit.risk["words"][0]
 
     def test_metadata(self, scores):

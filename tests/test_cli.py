@@ -114,14 +114,14 @@ class TestJson:
     def test_audit(self, answer, scores):
         found = answer("audit", "scores.npz", "--delta", "1e-5")
         assert found == audit_scores(scores, delta=1e-5).to_dict()
-        assert found["estimates"][0]["method"] == "ranked"
+        assert found["estimates"][0]["method"] == "lower-bound"
         assert found["estimates"][0] == dm.lower_bound(scores, delta=1e-5).to_dict()
 
     def test_audit_of_losses(self, answer, tmp_path):
         rng = np.random.default_rng(0)
         np.savez(tmp_path / "l.npz", member_losses=rng.gamma(2, 5, 200), nonmember_losses=rng.gamma(3, 5, 200))
         methods = [e["method"] for e in answer("audit", "l.npz")["estimates"]]
-        assert methods[0] == "ranked"
+        assert methods[0] == "lower-bound"
         assert methods[-2:] == ["epsilon-star-parametric", "epsilon-star-empirical"]
 
     @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ class TestForPeople:
     def test_warnings_go_to_standard_error(self, run, scores):
         _, out, err = run("audit", "scores.npz", "--threshold", "naive")
         assert "warning (" not in out
-        assert "warning (clopper-pearson): the threshold was chosen on the same data" in err
+        assert re.search(r"warning \(clopper-pearson, .*\): the threshold was chosen on the same data", err)
 
     @pytest.mark.parametrize(
         "arguments",
@@ -249,6 +249,28 @@ class TestForPeople:
 
     def test_the_same_seed_the_same_text(self, run, scores):
         assert run("audit", "scores.npz", "--seed", "3") == run("audit", "scores.npz", "--seed", "3")
+
+    def test_an_audit_keeps_measured_and_proven_apart(self, run, scores):
+        _, out, err = run("audit", "scores.npz")
+        text = " ".join(out.split())
+        assert out.index("Measured by this attack") < out.index("Proven\n")
+        for bound in audit_scores(scores, delta=1e-5).estimates[:2]:
+            act = {"replace": "replacing", "add/remove": "adding or removing"}[bound.neighbours]
+            assert f"guarantee below ε = {bound.low:.4g} at δ = 1e-05 for {act} one record" in text
+        proven = text[text.index("Proven ") :]
+        assert "may find" not in proven and "every number of guesses" not in text
+        assert err.count("the scores come from one model") == 1  # once for all the methods that it is about
+
+    def test_scores_the_wrong_way_round_are_named(self, run, tmp_path):
+        rng = np.random.default_rng(0)
+        np.savez(tmp_path / "s.npz", members=rng.normal(-2, 1, 200), nonmembers=rng.normal(0, 1, 200))
+        _, _, err = run("audit", "s.npz")
+        assert err.count("the scores look the wrong way round") == 1
+
+    def test_epsilon_star_of_few_losses_cannot_tell(self, run, tmp_path):
+        np.savez(tmp_path / "l.npz", member_losses=np.linspace(0, 1, 40), nonmember_losses=np.linspace(5, 6, 40))
+        _, out, _ = run("audit", "l.npz")
+        assert out.count("cannot tell") == 2 and "11." not in out
 
 
 class TestHelp:

@@ -42,7 +42,7 @@ def test_parametric_result_says_what_it_is():
     members, nonmembers = normal_losses(1.0)
     estimate = epsilon_star(members, nonmembers)
     assert estimate.validity is Validity.INSTANCE_METRIC
-    assert "not for the DP ε" in estimate.claim and "lower bound" in estimate.claim
+    assert "does not bound the DP ε" in estimate.claim and "lower bound" not in estimate.claim
     assert estimate.delta == pytest.approx(1 / (400 * math.log(400)))
     assert 0 < estimate.low < estimate.epsilon < estimate.high
     details = estimate.details
@@ -59,7 +59,7 @@ def test_parametric_result_says_what_it_is():
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0, 3), st.floats(1e-3, 1e3), st.floats(-1e3, 1e3), st.integers(0, 100))
 def test_parametric_form_ignores_positive_affine_transforms(shift, slope, offset, seed):
-    members, nonmembers = normal_losses(shift, n=50, seed=seed)
+    members, nonmembers = normal_losses(shift, n=100, seed=seed)
     value = epsilon_star(members, nonmembers, delta=1e-3, resamples=0).epsilon
     moved = epsilon_star(slope * members + offset, slope * nonmembers + offset, delta=1e-3, resamples=0).epsilon
     assert moved == pytest.approx(value, abs=1e-6)
@@ -76,23 +76,44 @@ def test_parametric_form_is_symmetric_in_the_sides_and_falls_in_delta():
     assert shifts[0] == 0 and shifts == sorted(shifts)
 
 
-def test_degenerate_losses_have_an_answer():
-    spread = np.linspace(0, 1, 50)
-    same = epsilon_star(np.ones(5), np.ones(7), delta=1e-5)
-    assert (same.epsilon, same.low, same.high) == (0, 0, 0) and "all losses are equal" in same.warnings[0]
-    two_points = epsilon_star(np.zeros(5), np.ones(7), delta=1e-5)
-    assert two_points.epsilon == pytest.approx(ceiling(1e-5)) and two_points.details["at_ceiling"]
-    assert any("ceiling" in w for w in two_points.warnings)
-    one_constant = epsilon_star(np.full(50, 0.5), spread, delta=1e-5)
-    assert 0 < one_constant.epsilon < ceiling(1e-5) and "all member losses are equal" in one_constant.warnings[0]
-    nearly = np.full(50, 0.5) + 1e-9 * np.linspace(-1, 1, 50)
-    limit = epsilon_star(nearly, spread, delta=1e-5)
-    assert one_constant.epsilon == pytest.approx(limit.epsilon, abs=1e-6)
+def cannot_tell(estimate):
+    """An estimate without a value: the whole line as interval, and a claim that says why."""
+    assert (estimate.epsilon, estimate.low, estimate.high) == (0, 0, math.inf)
+    assert estimate.details["measurable"] is False
+    assert "cannot be told" in estimate.claim and "not evidence of privacy" in estimate.claim
+    return estimate.claim
+
+
+@pytest.mark.parametrize("form", ["parametric", "empirical"])
+@pytest.mark.parametrize("sizes", [(20, 20), (99, 500), (500, 99)])
+def test_few_records_cannot_tell(form, sizes):
+    rng = np.random.default_rng(0)
+    claim = cannot_tell(epsilon_star(rng.normal(0, 1, sizes[0]), rng.normal(9, 1, sizes[1]), delta=1e-5, form=form))
+    assert f"{sizes[0]} members and {sizes[1]} non-members are too few" in claim
+
+
+def test_constant_losses_cannot_tell():
+    spread = np.linspace(0, 1, 200)
+    for form in ("parametric", "empirical"):
+        assert "all losses are equal" in cannot_tell(epsilon_star(np.ones(150), np.ones(200), delta=1e-5, form=form))
+    for members, nonmembers, who in (
+        (np.full(200, 0.5), spread, "all member losses are equal"),
+        (spread, np.full(200, 0.5), "all non-member losses are equal"),
+        (np.zeros(200), np.ones(200), "all losses of either kind are equal"),
+    ):
+        assert who in cannot_tell(epsilon_star(members, nonmembers, delta=1e-5))
+
+
+def test_corners_of_the_fit_have_an_answer():
+    spread = np.linspace(0, 1, 200)
+    apart = epsilon_star(spread, spread + 1e6, delta=1e-5)
+    assert apart.epsilon == pytest.approx(ceiling(1e-5)) and apart.details["at_ceiling"]
+    assert any("ceiling" in w for w in apart.warnings)
     identical = epsilon_star(spread, spread, delta=1e-5, resamples=0)
-    assert identical.epsilon == 0 and identical.threshold is not None
+    assert identical.epsilon == 0 and identical.threshold is not None and identical.details["measurable"]
     sides = np.array([1.0, -1.0, 0.7, -0.6]), np.array([0.9, -1.0, 0.9, 0.1])
-    huge = epsilon_star(*(1.7e308 * side for side in sides), delta=1e-5, resamples=10)
-    assert huge.epsilon == pytest.approx(epsilon_star(*sides, delta=1e-5, resamples=0).epsilon, abs=1e-9)
+    huge = epsilon_star(*(1.7e308 * side for side in sides), delta=1e-5, resamples=10, fewest=4)
+    assert huge.epsilon == pytest.approx(epsilon_star(*sides, delta=1e-5, resamples=0, fewest=4).epsilon, abs=1e-9)
     assert epsilon_star(spread, spread + 9, delta=0.6).warnings[0].startswith("no rate lies in")
 
 
@@ -111,6 +132,7 @@ def test_degenerate_losses_have_an_answer():
         ({"rates": 0.1}, "rates must be a pair"),
         ({"rates": (-0.1, 0.9)}, r"rates\[0\]"),
         ({"clipped": -1}, "clipped"),
+        ({"fewest": 0}, "fewest"),
     ],
 )
 def test_bad_arguments_are_refused(kwargs, words):
@@ -133,13 +155,6 @@ def test_bad_losses_are_refused(members, nonmembers, words):
         epsilon_star(members, nonmembers)
 
 
-def test_one_member_has_no_normal_fit():
-    with pytest.raises(InputError, match="member_losses holds 1 value"):
-        epsilon_star([1.0], [1.0, 2.0], delta=1e-5)
-    with pytest.raises(InputError, match="nonmember_losses holds 1 value"):
-        epsilon_star([1.0, 2.0], [1.0], delta=1e-5)
-
-
 def test_clipped_losses_are_mentioned():
     members, nonmembers = normal_losses(1.0)
     assert any("7 probabilities" in w for w in epsilon_star(members, nonmembers, clipped=7, resamples=0).warnings)
@@ -155,7 +170,7 @@ few_values = st.lists(st.integers(0, 6).map(float), min_size=2, max_size=25)
 @given(few_values, few_values, st.sampled_from([0.0, 1e-12, 1e-3, 0.2, 0.9]), st.sampled_from([0.0, 0.001, 0.2]))
 def test_empirical_form_with_ties_against_a_loop(members, nonmembers, delta, edge):
     rates = (edge, 1 - edge)
-    estimate = epsilon_star(members, nonmembers, delta=delta, form="empirical", rates=rates, resamples=0)
+    estimate = epsilon_star(members, nonmembers, delta=delta, form="empirical", rates=rates, resamples=0, fewest=1)
     expected = all_pairs(np.array(members), np.array(nonmembers), delta, rates)
     assert estimate.epsilon == pytest.approx(expected, abs=1e-12)
     if estimate.counts is not None:
@@ -169,12 +184,12 @@ def test_empirical_form_ignores_increasing_transforms(members, nonmembers):
     values = []
     for transform in (lambda v: v, np.exp, lambda v: v**3 + v, lambda v: np.arctan(v / 7)):
         sides = [transform(np.array(side, float)) for side in (members, nonmembers)]
-        values.append(epsilon_star(*sides, delta=1e-3, form="empirical", resamples=20).to_dict())
+        values.append(epsilon_star(*sides, delta=1e-3, form="empirical", resamples=20, fewest=3).to_dict())
     for value in values[1:]:
         assert (value["epsilon"], value["low"], value["high"]) == tuple(
             values[0][k] for k in ("epsilon", "low", "high")
         )
-    swapped = epsilon_star(nonmembers, members, delta=1e-3, form="empirical", resamples=0).epsilon
+    swapped = epsilon_star(nonmembers, members, delta=1e-3, form="empirical", resamples=0, fewest=3).epsilon
     assert swapped == pytest.approx(values[0]["epsilon"], abs=1e-12)
 
 
@@ -187,20 +202,20 @@ def test_empirical_form_leaves_out_the_limits_themselves():
 
 def test_perfect_separation_is_not_sold_as_privacy():
     estimate = epsilon_star(np.zeros(100), np.ones(100), delta=1e-5, form="empirical")
-    assert (estimate.epsilon, estimate.low, estimate.high) == (0, 0, math.inf)
-    assert "worst case" in estimate.warnings[0] and "no evidence of privacy" in estimate.claim
+    assert "no threshold has both rates inside" in cannot_tell(estimate)
+    assert "worst case" in estimate.warnings[0]
     inverted = epsilon_star(np.ones(100), np.zeros(100), delta=1e-5, form="empirical")
     assert "worst case" in inverted.warnings[0]
 
 
 def test_one_member_is_too_few_for_the_empirical_form():
-    estimate = epsilon_star([1.0], np.arange(10.0), delta=1e-5, form="empirical")
-    assert estimate.epsilon == 0 and "too few records" in estimate.warnings[0]
+    estimate = epsilon_star([1.0], np.arange(10.0), delta=1e-5, form="empirical", fewest=1)
+    assert "no threshold has both rates inside" in cannot_tell(estimate) and "pass more" in estimate.warnings[0]
 
 
 def test_few_records_at_the_maximum_are_mentioned():
     members, nonmembers = normal_losses(1.0)
-    assert any("record(s)" in w for w in epsilon_star(members, nonmembers, form="empirical").warnings)
+    assert any("smallest count" in w for w in epsilon_star(members, nonmembers, form="empirical").warnings)
     large = epsilon_star(*normal_losses(1.0, n=20_000), form="empirical", rates=(0.05, 0.95), resamples=50)
     assert large.warnings == () and large.low < large.epsilon < large.high
 

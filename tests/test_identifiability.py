@@ -272,5 +272,17 @@ def test_words_carry_the_numbers():
     text = "\n".join(risk_in_words(4.0, 1e-5))
     for number in ("98.2 %", "54.6 %", "96.4 percentage", "8.05 %", "ε = 4"):
         assert number in text
-    assert "ε ≥ 4" in risk_in_words(4.0, 1e-5, side="lower")[0]
-    assert "nothing is shown" in risk_in_words(0.0, 1e-5, side="lower")[0]
+
+
+def test_a_lower_bound_speaks_of_guarantees_only():
+    lines = risk_in_words(1.7, 1e-5, side="lower", neighbours="replace", confidence=0.95)
+    assert lines[0] == (
+        "With 95 % confidence no training with a guarantee below ε = 1.7 at δ = 1e-05 for replacing one record "
+        "explains what was seen."
+    )
+    told = " ".join(lines)
+    for claim in ("may find", "of the members", "raise it to", "percentage points"):
+        assert claim not in told
+    assert "No guarantee at δ = 1e-05 is excluded" in risk_in_words(0.0, 1e-5, side="lower")[0]
+    assert "not evidence of privacy" in risk_in_words(0.0, 1e-5, side="lower")[0]
+    assert "for adding or removing one record" in risk_in_words(4.0, 1e-5, neighbours="add/remove")[0]

@@ -8,7 +8,7 @@ arrays.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.accounting.profile import advantage_from_profile, tpr_from_profile
+from dosimeter.estimate import percent
+from dosimeter.estimators.claims import change
 from dosimeter.region import mu_from_epsilon, tradeoff, tradeoff_gaussian
 
 ArrayLike = npt.ArrayLike
@@ -304,45 +306,79 @@ def risk_in_words(
     priors: Sequence[float] = PRIORS,
     fprs: Sequence[float] = FPRS,
     side: str = "upper",
+    neighbours: str | None = None,
+    unit: str = "record",
+    confidence: float | None = None,
 ) -> list[str]:
-    """The numbers of `risk_from_epsilon` as sentences.
+    """Say in sentences what an ε means: what a guarantee allows, or which guarantees a lower bound excludes.
 
-    `side="upper"`: what a guarantee of (ε, δ) still allows. `side="lower"`: what no guarantee can exclude any more once
-    an attack has shown this ε.
+    A lower bound excludes guarantees and nothing else: it does not say how many members a test finds. So only
+    `side="upper"` speaks of tests and beliefs.
+
+    Args:
+        epsilon: The ε of the guarantee, or the lower bound.
+        delta: Its δ.
+        priors: Chances of membership before the model is seen.
+        fprs: False-positive rates of tests.
+        side: "upper" for a guarantee, "lower" for what an attack has proven.
+        neighbours: Whose ε it is, "add/remove" or "replace"; None leaves it unsaid.
+        unit: What is added, removed or replaced: "record" or "person".
+        confidence: The confidence of the lower bound; None leaves it unsaid.
+
+    Returns:
+        The sentences, the most important first.
+
+    Raises:
+        InputError: If a number is out of range or `side` has another name.
+
+    >>> risk_in_words(1.7, 1e-5, side="lower", neighbours="replace")[0]
+    'No training with a guarantee below ε = 1.7 at δ = 1e-05 for replacing one record explains what was seen.'
     """
     check.choice("side", side, ("upper", "lower"))
     risk = risk_from_epsilon(epsilon, delta, priors=priors, fprs=fprs)
-    at = f"ε {'=' if side == 'upper' else '≥'} {'∞' if risk['epsilon'] is None else f'{epsilon:.4g}'} at δ = {delta:g}"
-    if risk["epsilon"] is None:
-        return [f"With {at} nothing is excluded: a test may find every member and accuse nobody else."]
-    if side == "lower" and epsilon == 0:
-        return [f"With {at} nothing is shown: this attack leaves it open that no test is better than guessing."]
-    lines = [
-        f"A guarantee of {at} allows at most this:"
-        if side == "upper"
-        else f"With {at} shown, no guarantee can exclude this any more:"
+    at = f"at δ = {delta:g}" + (f" for {act}" if (act := change(neighbours, unit)) else "")
+    if side == "upper":
+        return _allowed(risk, at)
+    return _excluded(epsilon, at, "No" if confidence is None else f"With {percent(confidence)} confidence no")
+
+
+def _excluded(epsilon: float, at: str, no: str) -> list[str]:
+    """What a lower bound says: which guarantees the training cannot have."""
+    if epsilon == 0:
+        return [f"No guarantee {at} is excluded: nothing was proven. That is not evidence of privacy."]
+    which = "a finite guarantee" if math.isinf(epsilon) else f"a guarantee below ε = {epsilon:.4g}"
+    return [
+        f"{no} training with {which} {at} explains what was seen.",
+        "This excludes guarantees. It does not say how many members a test finds, or how sure anybody can be of one "
+        "person.",
     ]
-    exceeded = " (rarely more, since δ > 0)" if delta > 0 else ""
+
+
+def _allowed(risk: Mapping[str, Any], at: str) -> list[str]:
+    """What a guarantee of this size still allows, the numbers of `risk_from_epsilon` one by one."""
+    if risk["epsilon"] is None:
+        return [f"A guarantee of ε = ∞ {at} excludes nothing: a test may find every member and accuse nobody else."]
+    lines = [f"A guarantee of ε = {risk['epsilon']:.4g} {at} allows at most this:"]
+    exceeded = " (in rare cases more, since δ > 0)" if risk["delta"] > 0 else ""
     for item in risk["belief"]:
         lines.append(
-            f"somebody who gave a person's membership a chance of {_share(item['prior'])} beforehand may come to "
-            f"believe it with {_share(item['belief'])}{exceeded}."
+            f"an observer who puts the chance that a person is in the data at {_share(item['prior'])} may raise it to "
+            f"{_share(item['belief'])}{exceeded}."
         )
     for item in risk["tpr"]:
         rare = item["ppv"][0]
         lines.append(
-            f"a test that accuses {_share(item['fpr'])} of the outsiders may find {_share(item['tpr'])} of the "
-            f"members; where {_share(rare['prior'])} of the candidates are members, {_share(rare['ppv'])} of those "
-            "named are."
+            f"a test with {_share(item['fpr'])} false alarms may find {_share(item['tpr'])} of the members; if "
+            f"{_share(rare['prior'])} of the candidates are members, {_share(rare['ppv'])} of those it names are."
         )
-    points = 100 * risk["advantage"]
     lines.append(
-        f"at its best threshold a test may find members {points:.3g} percentage points above its false alarms."
+        f"the share of members that a test finds may exceed its false alarms by {100 * risk['advantage']:.3g} "
+        "percentage points."
     )
     if risk["gaussian"] is not None:
         middle = risk["gaussian"]["tpr"][len(risk["gaussian"]["tpr"]) // 2]
         lines.append(
-            f"Gaussian noise with exactly this ε is milder: {100 * risk['gaussian']['advantage']:.3g} percentage "
-            f"points, and {_share(middle['tpr'])} of the members found at {_share(middle['fpr'])} false alarms."
+            f"Gaussian noise with exactly this guarantee allows less: {100 * risk['gaussian']['advantage']:.3g} "
+            f"percentage points, and {_share(middle['tpr'])} of the members at {_share(middle['fpr'])} false alarms."
         )
     return lines

@@ -8,18 +8,19 @@ from dosimeter.accounting import Guarantee, PrivacyRegion, region_of_privacy
 from dosimeter.estimate import Estimate, Validity
 
 
-def shown(low, validity=Validity.FINITE_SAMPLE, delta=1e-5):
-    return Estimate(low, low, math.inf, delta, 0.95, "ranked", validity, f"ε ≥ {low}")
+def shown(low, validity=Validity.FINITE_SAMPLE, delta=1e-5, neighbours=None):
+    return Estimate(low, low, math.inf, delta, 0.95, "ranked", validity, f"ε ≥ {low}", neighbours=neighbours)
 
 
-def proven(epsilon, is_bound=True, delta=1e-5):
-    return Guarantee(epsilon, delta, "pld", "add/remove", "poisson", is_bound)
+def proven(epsilon, is_bound=True, delta=1e-5, neighbours="add/remove"):
+    return Guarantee(epsilon, delta, "pld", neighbours, "poisson", is_bound)
 
 
 def test_the_sentence():
     region = PrivacyRegion(shown(1.3), proven(8.4))
     assert str(region) == (
-        "the attack proves ε ≥ 1.3 with 95 % confidence; the accountant proves ε ≤ 8.4; nothing is known in between."
+        "the attack proves ε ≥ 1.3 for adding or removing one record with 95 % confidence; "
+        "the accountant proves ε ≤ 8.4; nothing is known in between."
     )
     assert region.warnings == ()
     assert not region.contradiction
@@ -39,7 +40,7 @@ def test_a_contradiction_is_said():
 def test_numbers_that_are_no_bounds_are_named():
     region = PrivacyRegion(shown(1.0, Validity.CREDIBLE), proven(8.4, is_bound=False))
     assert "credible" in str(region)
-    assert "no bound" in str(region)
+    assert "not a bound" in str(region)
     assert "nothing is known in between" not in str(region)
     assert len(region.warnings) == 2
 
@@ -49,6 +50,15 @@ def test_bad_ends_are_refused():
         PrivacyRegion(1.0, proven(2.0))
     with pytest.raises(InputError, match="upper must be a Guarantee"):
         PrivacyRegion(shown(1.0), 2.0)
+
+
+@pytest.mark.parametrize("theirs", ["add/remove", "zero-out"])
+def test_other_neighbours_are_refused(theirs):
+    with pytest.raises(InputError, match=f"lower is for replace neighbours and upper for {theirs} neighbours"):
+        PrivacyRegion(shown(9.0, neighbours="replace"), proven(8.4, neighbours=theirs))
+    assert PrivacyRegion(shown(9.0, neighbours=theirs), proven(8.4, neighbours=theirs)).contradiction
+    with pytest.raises(InputError, match=r"lower\[0\] is for replace neighbours"):
+        region_of_privacy([1.0], delta=1e-5, methods=("rdp",), lower=[shown(0.1, neighbours="replace")])
 
 
 def test_the_picture_has_a_row_for_every_level_and_method():

@@ -44,7 +44,15 @@ def recipe(noise=0.0, **changes):
 
 
 def run(**changes):
-    given = {"recipe": recipe(), "universe": U, "distance": "euclidean", "repetitions": 60, "belief": 0.9, **QUIET}
+    given = {
+        "recipe": recipe(),
+        "universe": U,
+        "distance": "euclidean",
+        "repetitions": 60,
+        "belief": 0.9,
+        "seed": 1,
+        **QUIET,
+    }
     return audit_gradients(net, D, **{**given, **changes})
 
 
@@ -356,7 +364,7 @@ def test_gradients_that_become_nan_are_named(rate, decay, least):
     wild = recipe(1.0, learning_rate=rate, weight_decay=decay, steps=9)
     pair = {"universe": U, "neighbour": Neighbour(removed=0, added=0)}
     with pytest.raises(InputError, match="infinite or NaN in step") as caught:
-        audit_gradients(rising_net, D, recipe=wild, repetitions=4, **pair, **QUIET)
+        audit_gradients(rising_net, D, recipe=wild, repetitions=4, seed=1, **pair, **QUIET)
     told = str(caught.value)
     step = int(told.split("in step ")[1].split(",")[0])
     seed = int(told.split("seed ")[1].split(",")[0])

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dosimeter.accounting import PrivacyRegion, account
+from dosimeter.accounting import DpSgd
 from dosimeter.audits.audit import Audit, Guard
+from dosimeter.audits.model import audit_model
 from dosimeter.audits.scores import audit_scores
 from dosimeter.evidence import Scores
 
@@ -25,36 +26,35 @@ def bare(strength: float = 1.3, n: int = 1500) -> Audit:
     return audit_scores(Scores.from_losses(*losses), resamples=20)
 
 
+SIDE = 390
+SIZE = 2 * SIDE
+AGES = ("under 25", "25 to 40", "over 40")
+
+
 @cache
-def full(noise: float = 1.1) -> Audit:
-    """Everything a model audit may hold."""
-    audit = bare()
+def full(noise: float = 1.1, shift: float = 0.0, guard: bool = True) -> Audit:
+    """Everything a model audit may hold: a model that has learnt the young by heart, trained with noise."""
     rng = np.random.default_rng(1)
-    upper = tuple(account(noise_multiplier=noise, sample_rate=0.02, steps=1000, delta=1e-5))
-    tight = min((g for g in upper if g.is_bound), key=lambda g: g.epsilon)
-    edges = np.linspace(0, 6, 41)
-    fpr = np.linspace(0.002, 0.998, 700)
-    fnr = (1 - fpr**0.8) * 0.999 + 0.0005
-    epsilon = np.log(np.maximum((1 - 1e-5 - fnr) / fpr, (1 - 1e-5 - fpr) / fnr).clip(1))
-    return dataclasses.replace(
-        audit,
-        upper=upper,
-        region=PrivacyRegion(audit.headline, tight).to_dict(),
-        guard=Guard(False, True, {"blind_auc": 0.503, "interval": [0.48, 0.52], "p_value": 0.42}),
-        distributions={
-            "edges": edges,
-            "members": np.histogram(rng.gamma(1.3, 0.75, 3000), edges, density=True)[0],
-            "nonmembers": np.histogram(rng.gamma(1.6, 0.9, 3000), edges, density=True)[0],
-            "name": "loss",
-        },
-        star={"fpr": fpr, "fnr": fnr, "epsilon": epsilon, "best": int(np.argmax(epsilon))},
-        subgroups=(
-            group("age", "under 25", 1.9, 1e-5, True),
-            group("age", "25 to 40", 0.8, 0.3, False),
-            group("age", "over 40", 0.0, 0.9, False),
-        ),
-        exposed=tuple({"record": i, "score": -0.01 * i, "threshold_fpr": 0.001 * i, "label": "a"} for i in range(12)),
-        metadata={**audit.metadata, "model": "a classifier", "unit_of_privacy": "one record", "clipping": "norm 1.0"},
+    records = rng.normal(size=(SIZE, 4)) + shift * (np.arange(SIZE) >= SIDE)[:, None]
+    ages = rng.integers(0, 3, SIZE)
+    shape = np.where(np.arange(SIZE) < SIDE, np.array([0.3, 1.0, 1.6])[ages], 1.6)
+    losses = rng.gamma(shape, 0.9).clip(1e-9)
+    known = {row.tobytes(): loss for row, loss in zip(records, losses, strict=True)}
+
+    def model(rows: Any) -> Any:
+        wanted = np.array([known[row.tobytes()] for row in rows])
+        return np.stack([-np.log(np.expm1(wanted)), np.zeros(len(rows))], axis=1)
+
+    names, labels = np.array(AGES)[ages], np.zeros(SIZE, int)
+    return audit_model(
+        model,
+        members=(records[:SIDE], labels[:SIDE]),
+        nonmembers=(records[SIDE:], labels[SIDE:]),
+        mechanism=DpSgd(noise, 0.02, 1000),
+        subgroups={"age": (names[:SIDE], names[SIDE:])},
+        guard=guard,
+        resamples=20,
+        metadata={"model": "a classifier", "unit_of_privacy": "one record", "clipping": "norm 1.0"},
     )
 
 
@@ -73,7 +73,8 @@ def group(name: str, value: str, epsilon: float, p: float, flagged: bool) -> dic
 
 
 def shifted() -> Audit:
-    return dataclasses.replace(full(), guard=Guard(True, True, {"blind_auc": 0.71}))
+    """Members and non-members that differ without the model."""
+    return full(shift=0.5)
 
 
 def hostile() -> Audit:

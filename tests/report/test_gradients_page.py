@@ -93,10 +93,10 @@ def test_the_charts_show_the_audit():
 def test_the_page_says_it_in_words():
     text = words(page())
     assert "D′ is D with row 17 replaced by row 4 of the other records." in text
-    assert "12.5 by manhattan" in text
+    assert "its manhattan distance is 12.5" in text
     assert "What the adversary comes to believe" in text and "How much of the noise was needed" in text
     assert f"The target is ε = {complete().details['target']['epsilon']:.4g} at δ = 0.001" in text
-    assert "His advantage is 0.021" in text and "e^ε − 1 + δ" in text
+    assert "Their advantage is 0.021" in text and "e^ε − 1 + δ" in text
     assert "80.1 % of 900 test records" in text
     assert "there is no shift to look for" in text
 

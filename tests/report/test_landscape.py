@@ -11,11 +11,11 @@ import pytest
 import samples
 from hypothesis import given
 from hypothesis import strategies as st
-from test_page import Outline
+from test_page import Outline, words_of
 
 from dosimeter import report
 from dosimeter._validate import InputError
-from dosimeter.report.compare import strategies
+from dosimeter.report.compare import GUARANTEED, LOWER, strategies
 from dosimeter.report.landscape import bandwidth, density, frontier
 
 POINTS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=14)
@@ -82,12 +82,46 @@ def test_density_of_few_or_equal_values_is_finite(values: list[float]) -> None:
 
 def test_repeats_become_one_point_with_their_range() -> None:
     points = strategies(
-        np.array([1.0, 2.0, 0.5, math.inf]), np.array([0.9, 0.8, 0.7, 1.0]), ["a", "a", "b", "c"], ["g"] * 4
+        np.array([1.0, 2.0, 0.5, math.inf]),
+        np.array([0.9, 0.8, 0.7, 1.0]),
+        ["a", "a", "b", "c"],
+        ["g"] * 4,
+        [GUARANTEED] * 4,
     )
     assert [p["name"] for p in points] == ["a", "b"]
     assert (points[0]["epsilon"], points[0]["epsilon_low"], points[0]["epsilon_high"]) == (1.5, 1.0, 2.0)
     assert points[0]["utility"] == pytest.approx(0.85) and points[0]["repeats"] == 2
     assert all(p["frontier"] for p in points)
+
+
+def test_a_lower_bound_is_on_no_frontier() -> None:
+    kinds = [LOWER, GUARANTEED, GUARANTEED]
+    points = strategies(np.array([0.1, 3.0, 5.0]), np.array([0.99, 0.8, 0.7]), list("abc"), ["g"] * 3, kinds)
+    assert [p["frontier"] for p in points] == [False, True, False]
+
+
+def test_the_landscape_ranks_guarantees_and_not_lower_bounds() -> None:
+    """A weak attack on a model without guarantee must not look like privacy."""
+    private, weak = samples.full(guard=False), samples.bare(1.6)
+    page = report.compare_page([private, weak], ["DP", "not attacked well"], [0.8, 0.9])
+    shown = words_of(page, "landscape")
+    stated = private.region["upper"]["epsilon"]  # type: ignore[index]
+    assert f"On the frontier: DP (ε {stated:.4g}, utility 0.8)." in shown
+    assert "Open marks stand at a lower bound, because no guarantee is known (not attacked well)" in shown
+    assert "smaller is better" not in page and "densit" not in page
+    assert f"≥ {weak.headline.low:.4g} a lower bound, no guarantee" in shown
+    ranked = report.compare_page([private, private], ["a", "b"], [0.8, 0.9])
+    assert "ε guaranteed (smaller is better)" in ranked
+    bare = report.compare_page([weak, samples.bare()], ["a", "b"], [0.8, 0.9])
+    assert "On the frontier" not in bare and "ε proven from below (no ranking)" in bare
+
+
+def test_densities_need_points() -> None:
+    audit = samples.full(guard=False)
+    names = [f"run {i}" for i in range(10)]
+    utilities = np.linspace(0.5, 0.9, 10)
+    assert "densities by category" in report.compare_page([audit] * 10, names, utilities)
+    assert "densities" not in report.compare_page([audit] * 9, names[:9], utilities[:9])
 
 
 def test_compare_page_shows_audits_side_by_side() -> None:
@@ -100,6 +134,7 @@ def test_compare_page_shows_audits_side_by_side() -> None:
     assert page.index("guard shift") < page.index("ε ≥")
     assert len(re.findall("<svg", page)) == 4
     assert all(a.headline.claim in outline.text() for a in audits)
+    assert "for replacing one record" in words_of(page, "overview")
     without = Outline(report.compare_page(audits[:1], names[:1]))
     assert [attrs["id"] for attrs in without.all("section")] == ["overview", "bounds", "claims"]
     star = report.compare_page(audits, names, [0.95, 0.9, 0.85], method="epsilon-star-parametric")
@@ -116,7 +151,7 @@ def test_compare_page_refuses_bad_input() -> None:
     ):
         with pytest.raises(InputError, match=message):
             report.compare_page(*arguments)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="it has ranked"):
+    with pytest.raises(InputError, match="it has lower-bound"):
         report.compare_page([audit], ["a"], method="nothing")
     with pytest.raises(InputError, match="at most 6"):
         report.compare_page([audit] * 7, list("abcdefg"), categories=list("abcdefg"))

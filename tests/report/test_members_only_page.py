@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 import samples
+from test_page import words_of
 
 from dosimeter import Audit, audit_members_only, report
 from dosimeter.report.charts import charts
@@ -58,11 +59,24 @@ def test_the_page_from_json_is_the_same():
     assert report.to_html(Audit.from_json(audit().to_json())) == report.to_html(audit())
 
 
+def test_the_card_shows_the_measurement_and_no_bound():
+    page = report.to_html(audit())
+    verdict = words_of(page, "verdict")
+    assert f"Measured ε̃ = {audit().headline.epsilon:.4g}" in verdict and "ε ≥" not in verdict
+    assert "not a bound (validity: measurement), so no value of ε is excluded from below" in words_of(page, "region")
+    assert "No guarantee is excluded" in words_of(page, "person")
+
+
 @pytest.mark.parametrize("rising", [True, False])
-def test_a_rising_baseline_is_said(rising):
-    details = {**audit().details, "strength": {**audit().details["strength"], "rising": rising}}
-    page = report.to_html(dataclasses.replace(audit(), details=details))
-    assert ("c_lb is too low and ε̃ too high" in page) == rising
+@pytest.mark.parametrize(("ends", "line"), [((0.1, 0.4), "rises from 0.1"), ((0.4, 0.1), "falls from 0.4")])
+def test_what_is_said_of_the_baseline_agrees_with_its_line(rising, ends, line):
+    sizes = [{"records": n, "c_lb": c, "auc": 0.6, "share": 0.5} for n, c in zip((90, 180), ends, strict=True)]
+    strength = {**audit().details["strength"], "size": sizes, "rising": rising, "rising_p_value": 0.5 - 0.49 * rising}
+    page = report.to_html(dataclasses.replace(audit(), details={**audit().details, "strength": strength}))
+    text = words_of(page, "strength")
+    assert f"Over all training sizes c_lb {line} (90 records) to {ends[1]:g} (180)." in text
+    assert ("c_lb is too low and ε̃ too high" in text) == rising
+    assert ("no gain beyond chance was found" in text) != rising
 
 
 def test_without_stand_ins_the_page_says_what_is_missing():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import html
 import json
 import math
 import re
@@ -238,15 +239,15 @@ def test_bare_audit_leaves_sections_out_and_says_not_stated(pages: dict[str, str
     names = [attrs["id"] for attrs in page.all("section")]
     assert names == ["verdict", "region", "person", "roc", "numbers", "method", "limits", "nist"]
     shown = page.text()
-    assert shown.count("not stated") == 1 + len(FIELDS)
-    assert "No guarantee was given, so nothing bounds ε from above" in shown
-    assert "no limit known" in shown
+    assert shown.count("not stated") == len(FIELDS)  # the guarantee, and every field but the unit
+    for act in ("replacing", "adding or removing"):
+        assert f"No guarantee for {act} one record was given, so nothing bounds this ε from above" in shown
 
 
 def test_nist_fields_are_filled_from_metadata_and_guarantee(pages: dict[str, str]) -> None:
     part = pages["full"][pages["full"].index('id="nist"') :]
     assert "one record" in part and "add/remove" in part and "poisson" in part and "norm 1.0" in part
-    assert f"{5} of {len(FIELDS)} are stated" in part
+    assert f"Stated to the audit: 6 of {len(FIELDS)}." in part
 
 
 def test_a_page_read_back_from_json_is_the_same(pages: dict[str, str]) -> None:
@@ -254,9 +255,9 @@ def test_a_page_read_back_from_json_is_the_same(pages: dict[str, str]) -> None:
 
 
 def test_bounds_of_groups_are_said_to_hold_together(pages: dict[str, str]) -> None:
-    assert "The largest bound is ε ≥ 1.9" in pages["full"]
-    assert "All 3 bounds hold at once with 95 % confidence." in pages["full"]
     audit = samples.full()
+    assert f"The largest bound is ε ≥ {audit.subgroups[0]['epsilon']:.4g} for age = under 25" in pages["full"]
+    assert "All 4 bounds hold at once with 95 % confidence." in pages["full"]
     older = [{k: v for k, v in row.items() if k != "joint_confidence"} for row in audit.subgroups]
     alone = report.to_html(dataclasses.replace(audit, subgroups=tuple(older)))
     assert "hold at once" not in alone and "the largest of them need not hold" in alone
@@ -274,14 +275,91 @@ def test_a_limit_of_the_tpr_is_shown_only_where_one_holds(pages: dict[str, str])
 
 
 def test_contradiction_is_said() -> None:
-    audit = samples.full(8.0)
-    assert audit.region is not None and facts.guarantee(audit) is not None
-    audit = dataclasses.replace(
-        audit, estimates=(dataclasses.replace(audit.headline, low=3.0, epsilon=3.0), *audit.estimates[1:]), region=None
-    )
-    assert facts.contradiction(audit)
+    audit = samples.full(8.0, guard=False)
+    stated = facts.guarantee(audit)
+    assert stated is not None and facts.contradiction(audit.headline, stated)
     page = report.to_html(audit)
     assert "Both cannot hold" in page and "a contradiction" in page
+
+
+def words_of(page: str, name: str) -> str:
+    part = page[page.index(f'<section id="{name}"') :]
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", part[: part.index("</section>")])))
+
+
+def test_measured_proven_and_allowed_are_kept_apart(pages: dict[str, str]) -> None:
+    """A lower bound excludes guarantees; it must not be read as a share of members that somebody finds."""
+    audit = samples.bare()
+    text = words_of(pages["bare"], "person")
+    measured, rest = text.split("Proven: which guarantees are excluded")
+    proven, allowed = rest.split("Allowed: what a guarantee means")
+    for point in audit.curve["tpr_at_fpr"]:
+        assert f"Members found when {100 * point['fpr']:.3g} % of the non-members are accused" in measured
+        assert f"{100 * point['tpr']:.3g} %" in measured
+    for bound in audit.estimates[:2]:
+        assert f"no training with a guarantee below ε = {bound.low:.4g} at δ = 1e-05" in proven
+        tested = bound.details["tested"]
+        assert f"of the {tested['upper']} ranked higher, {tested['upper_members']} were members" in proven
+    for person in ("of the members", "Belief", "may find", "raise it"):
+        assert person not in proven
+    low = audit.headline.low
+    assert f"if ε = {low:.4g} were guaranteed" in allowed and "These are limits, not findings" in allowed
+    assert f"{100 / (1 + math.exp(-low)):.3g} %" in allowed
+    for old in ("What the attack has shown", "every number of guesses", "cannot be ruled out any more"):
+        assert old not in pages["bare"] and old not in pages["full"]
+
+
+def test_every_epsilon_says_whose_it_is(pages: dict[str, str]) -> None:
+    audit = samples.full()
+    verdict, region = words_of(pages["full"], "verdict"), words_of(pages["full"], "region")
+    replace, add = audit.estimates[:2]
+    for bound, act in ((replace, "for replacing one record"), (add, "for adding or removing one record")):
+        assert f"ε ≥ {bound.low:.4g} {act}; δ = 1e-5, 95 % confidence; finite-sample, random split" in verdict
+        stated = facts.guarantee(audit, bound)
+        assert stated is not None and stated.neighbours == bound.neighbours
+        start = act[:1].upper() + act[1:]
+        assert (
+            f"{start} the attack proves ε ≥ {bound.low:.4g}, the accountants prove ε ≤ {stated.epsilon:.4g}" in region
+        )
+    assert "whose ε" in words_of(pages["full"], "numbers")
+
+
+def test_a_guarantee_for_other_neighbours_stands_beside_no_bound() -> None:
+    audit = samples.full(guard=False)
+    other = tuple(dataclasses.replace(g, neighbours="zero-out") for g in audit.upper)
+    page = report.to_html(dataclasses.replace(audit, upper=other, region=None))
+    region = words_of(page, "region")
+    assert "for zero-out neighbours. That is another ε, so it does not stand beside the attack's." in region
+    assert "Nothing is known in between" not in region and 'data-chart="region"' not in page
+    assert "allowed by the guarantee" not in page and "another ε than the attack's" in words_of(page, "verdict")
+
+
+def test_warnings_of_the_headline_stand_in_the_verdict() -> None:
+    rng = np.random.default_rng(0)
+    page = report.to_html(audit_scores(Scores(rng.normal(-2, 1, 200), rng.normal(0, 1, 200)), resamples=0))
+    assert "the scores look the wrong way round" in words_of(page, "verdict")
+
+
+def test_a_check_that_was_switched_off_is_called_that() -> None:
+    verdict = words_of(report.to_html(samples.full(guard=False)), "verdict")
+    assert "switched off" in verdict and "only scores were given" not in verdict
+
+
+def test_epsilon_star_has_one_value_for_each_form(pages: dict[str, str]) -> None:
+    audit = samples.full()
+    stars = {e.method: e for e in audit.estimates if e.method.startswith("epsilon-star")}
+    fitted, seen = (stars[f"epsilon-star-{form}"].epsilon for form in ("parametric", "empirical"))
+    text = words_of(pages["full"], "star")
+    assert f"the empirical form of Epsilon*, is {seen:.4g} " in text
+    assert f"The parametric form, from normal fits, is {fitted:.4g}." in text
+    found = facts.star(audit, 50)
+    assert found is not None and found["epsilon"][found["best"]] == seen == max(found["epsilon"])
+
+
+def test_epsilon_star_says_that_it_cannot_tell() -> None:
+    few = audit_scores(Scores.from_losses(np.linspace(0, 1, 40), np.linspace(5, 6, 40)), resamples=0)
+    rows = words_of(report.to_html(few), "numbers")
+    assert "epsilon-star-parametric cannot tell –" in rows and "40 members and 40 non-members are too few" in rows
 
 
 def test_charts_are_valid_vega_lite_with_hover_texts() -> None:
@@ -311,9 +389,9 @@ def test_marked_points_do_not_move() -> None:
     drawn = {(row["x"], row["y"]) for data in rows.values() for row in data if "text" in row and "y" in row}
     for point in facts.tpr_points(audit):
         assert (point["fpr"], point["tpr"]) in drawn
-    star, found = facts.star(audit, 50), audit.star
-    assert star is not None and found is not None and star["fpr"].size <= 51
-    assert star["epsilon"][star["best"]] == found["epsilon"][found["best"]] == max(found["epsilon"])
+    star = facts.star(audit, 50)
+    assert star is not None and star["fpr"].size <= 51
+    assert star["epsilon"][star["best"]] == max(star["epsilon"])
 
 
 def test_roc_lines_agree_with_the_definition() -> None:
@@ -348,9 +426,11 @@ def test_infinite_guarantees_and_star_without_finite_supremum() -> None:
     audit = samples.full()
     upper = tuple(dataclasses.replace(g, epsilon=math.inf) for g in audit.upper)
     star = {"fpr": [0.1, 0.2], "fnr": [0.0, 0.5], "epsilon": [None, 1.0], "best": 0}
+    bounds = tuple(e for e in audit.estimates if not e.method.startswith("epsilon-star"))
+    audit = dataclasses.replace(audit, estimates=bounds)
     page = report.to_html(dataclasses.replace(audit, upper=upper, region=None, star=star))
     Outline(page)
-    assert "The supremum is not finite" in page and "can promise nothing" in page
+    assert "The largest value is not finite" in page and "can promise nothing" in page
     empty = dataclasses.replace(audit, star={**star, "epsilon": [None, None]}, curve={}, risk={}, metadata={})
     assert 'id="star"' not in report.to_html(empty) and 'id="roc"' not in report.to_html(empty)
 

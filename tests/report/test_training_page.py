@@ -89,7 +89,7 @@ def test_what_was_played_is_told(audits, pages):
     assert "&lt;script&gt;alert" in page
     crossed = pages["crossed"]
     assert "the other 20 were then attacked" in crossed
-    assert "If the coins that share a model were independent tries" in crossed
+    assert "If the scores were independent, which nothing guarantees" in crossed
     assert audits["one-run"].metadata["mask_hash"] in pages["one-run"]
 
 

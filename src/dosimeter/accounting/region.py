@@ -13,11 +13,36 @@ from dosimeter.accounting.guarantee import Guarantee
 from dosimeter.accounting.mechanism import Mechanism
 from dosimeter.accounting.table import account, dp_sgd
 from dosimeter.estimate import Estimate, number, percent, plain
+from dosimeter.estimators.claims import change
+
+
+def comparable(lower: Estimate, upper: Guarantee) -> bool:
+    """Whether two ends may stand side by side: both speak of a record and the same neighbours, as far as is known."""
+    return _unit(lower) == "record" and lower.neighbours in (None, upper.neighbours)
+
+
+def _unit(lower: Estimate) -> str:
+    return str(lower.details.get("unit", "record"))
 
 
 @dataclass(frozen=True)
 class PrivacyRegion:
-    """The ε that is left open: at least what an attack has shown, at most what an accountant guarantees."""
+    """The ε that is left open: at least what an attack has proven, at most what an accountant guarantees.
+
+    Args:
+        lower: What an attack proves.
+        upper: What an accountant proves, for the same neighbours: an ε for replacing a record cannot be set beside one
+            for adding or removing a record.
+
+    Raises:
+        InputError: If one of them is of another type, or they are known to speak of different neighbours or units.
+
+    >>> from dosimeter import Scores, account, lower_bound
+    >>> lower = lower_bound(Scores(range(100, 200), range(100)), delta=1e-5)
+    >>> upper = account(noise_multiplier=1.0, steps=10, neighbours="replace", delta=1e-5)[0]
+    >>> PrivacyRegion(lower, upper).contradiction
+    False
+    """
 
     lower: Estimate
     upper: Guarantee
@@ -28,6 +53,16 @@ class PrivacyRegion:
         if not isinstance(self.upper, Guarantee):
             raise InputError(
                 f"upper must be a Guarantee, got {check.show(self.upper)}; pass what an accountant proves."
+            )
+        if (unit := _unit(self.lower)) != "record":
+            raise InputError(
+                f"lower is for one {unit} and upper for one record; these are different ε: leave out the "
+                "groups, or set them apart."
+            )
+        if not comparable(self.lower, self.upper):
+            raise InputError(
+                f"lower is for {self.lower.neighbours} neighbours and upper for {self.upper.neighbours} neighbours; "
+                "these are different ε: account for the neighbours of the attack."
             )
 
     @property
@@ -46,22 +81,29 @@ class PrivacyRegion:
                 "use one δ for both"
             )
         if not self.lower.validity.is_bound:
-            found.append(f"the lower number is no confidence bound for any mechanism (validity: {self.lower.validity})")
+            found.append(
+                f"the lower number is not a confidence bound for any mechanism (validity: {self.lower.validity})"
+            )
         if not self.upper.is_bound:
             found.append(f"the upper number ({self.upper.method}) is not a proven bound")
         return tuple(found)
+
+    @property
+    def _whose(self) -> str:
+        act = change(self.lower.neighbours or self.upper.neighbours)
+        return f" for {act}" if act else ""
 
     def __str__(self) -> str:
         low, high = self.lower, self.upper
         sure = percent(low.confidence)
         if low.validity.is_bound:
-            left = f"the attack proves ε ≥ {number(low.low)} with {sure} confidence"
+            left = f"the attack proves ε ≥ {number(low.low)}{self._whose} with {sure} confidence"
         else:
-            left = f"the attack gives ε {number(low.epsilon)} ({low.validity}, no bound for any mechanism)"
+            left = f"the attack gives ε = {number(low.epsilon)} ({low.validity}, not a bound for any mechanism)"
         if high.is_bound:
             right = f"the accountant proves ε ≤ {number(high.epsilon)}"
         else:
-            right = f"the formula {high.method} gives ε ≈ {number(high.epsilon)}, which is no bound"
+            right = f"the formula {high.method} gives ε ≈ {number(high.epsilon)}, which is not a bound"
         if self.contradiction:
             end = f"both cannot hold: the mechanism does not keep its guarantee, or the {sure} bound has missed"
         elif low.validity.is_bound and high.is_bound:
@@ -131,6 +173,11 @@ def region_of_privacy(
             rows.append(_row(noise, item.method, "upper", item.epsilon, item.is_bound))
         if lower is not None:
             shown = lower[index]
+            if shown.neighbours is not None and shown.neighbours != str(run.neighbours):
+                raise InputError(
+                    f"lower[{index}] is for {shown.neighbours} neighbours, the upper bounds are for {run.neighbours} "
+                    "neighbours; pass neighbours= to account for those of the attack."
+                )
             rows.append(_row(noise, shown.method, "lower", shown.low, shown.validity.is_bound))
     return RegionOfPrivacy(tuple(rows), delta)
 

@@ -21,7 +21,7 @@ from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.estimators.belief import in_noise, information, per_step, sensitivities, wins_from_log_odds
 from dosimeter.evidence import Scores
 from dosimeter.identifiability import advantage_from_epsilon
-from dosimeter.training.neighbour import Transcript
+from dosimeter.training.neighbour import RELATIONS, Transcript
 
 _AT_ONCE = 1 << 22  # numbers of a gradient log that are held in double precision at once
 _ROUNDING = 1e-4  # by which a norm in single precision may exceed the limit it was clipped to
@@ -33,7 +33,8 @@ class Transcripts:
 
     `distances` are ‖Δ‖ (the local sensitivities), `projections` are ⟨noise, Δ⟩ with the noise that was added to the
     sum, `deviations` are the standard deviations of that noise: one number, one for each step, or an array like the
-    others. Pass `sensitivity`, the global sensitivity, to have every distance checked against it.
+    others. Pass `sensitivity`, the global sensitivity, to have every distance checked against it. `neighbours` says how
+    D and D' differ, "add/remove" or "replace"; a bound from these runs is about that ε.
     """
 
     distances: FloatArray
@@ -41,8 +42,11 @@ class Transcripts:
     deviations: FloatArray
     trained_on_d: BoolArray
     sensitivity: float | None = None
+    neighbours: str | None = None
 
     def __post_init__(self) -> None:
+        if self.neighbours is not None:
+            check.choice("neighbours", self.neighbours, RELATIONS)
         distances, deviations = sensitivities(self.distances, self.deviations)
         projections = per_step("projections", self.projections)
         if projections.shape != distances.shape:
@@ -84,12 +88,27 @@ class Transcripts:
 
     @classmethod
     def from_runs(
-        cls, runs: Iterable[Transcript], trained_on_d: Any, *, deviations: Any = None, sensitivity: float | None = None
+        cls,
+        runs: Iterable[Transcript],
+        trained_on_d: Any,
+        *,
+        deviations: Any = None,
+        sensitivity: float | None = None,
+        neighbours: str | None = None,
     ) -> Transcripts:
-        """From the transcript of each training, which `train_many(..., neighbour=...)` leaves."""
+        """From the transcript of each training, which `train_many(..., neighbour=...)` and the Opacus hook leave.
+
+        `deviations` stand for those of the transcripts: what a guarantee claims of a training that has less noise, or
+        none. `neighbours` is needed where the transcripts do not say it.
+        """
         seen = Transcript.stack(runs)
         noise = seen.deviations if deviations is None else deviations
-        return cls(seen.distances, seen.projections, noise, trained_on_d, sensitivity)
+        if neighbours is not None and seen.neighbours not in (None, neighbours):
+            raise InputError(
+                f"neighbours={check.show(neighbours)}, but the runs are of {seen.neighbours!r}; leave it out."
+            )
+        relation = seen.neighbours if neighbours is None else neighbours
+        return cls(seen.distances, seen.projections, noise, trained_on_d, sensitivity, relation)
 
     @classmethod
     def from_gradients(
@@ -161,7 +180,7 @@ class Transcripts:
         if self.trained_on_d.all() or not self.trained_on_d.any():
             used = "D" if self.trained_on_d.all() else "D'"
             raise InputError(f"trained_on_d says that every run used {used}; scores need runs in both worlds.")
-        return Scores(self.final[self.trained_on_d], self.final[~self.trained_on_d])
+        return Scores(self.final[self.trained_on_d], self.final[~self.trained_on_d], independent=True)
 
 
 def log_odds_from_gradients(sums_d: Any, sums_d_prime: Any, noisy: Any, *, deviations: Any) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Any
 
 from dosimeter._validate import InputError
@@ -43,6 +44,35 @@ def tightest(upper: Sequence[Guarantee], neighbours: str | None) -> Guarantee | 
     return min(proven, key=lambda g: g.epsilon, default=None)
 
 
+def risk_of(estimates: Sequence[Estimate]) -> dict[str, Any]:
+    """Which guarantees the headline excludes, in words, and what one of the smallest size left would allow.
+
+    A number that is not a bound excludes none.
+    """
+    head = estimates[0]
+    if not head.validity.is_bound:
+        return {"words": [f"No guarantee is excluded: the headline is not a bound (validity: {head.validity})."]}
+    told = [
+        risk_in_words(
+            e.low,
+            e.delta,
+            side="lower",
+            neighbours=e.neighbours,
+            unit=str(e.details.get("unit", "record")),
+            confidence=e.confidence,
+        )
+        for e in family(estimates)
+    ]
+    longest = max(told, key=len)
+    words = [*(lines[0] for lines in told), *longest[1:]]
+    return {"words": words, "would_allow": risk_from_epsilon(head.low, head.delta)}
+
+
+def family(estimates: Sequence[Estimate]) -> list[Estimate]:
+    """The headline and, right behind it, the same bound for other neighbours."""
+    return list(takewhile(lambda estimate: estimate.method == estimates[0].method, estimates))
+
+
 def both_sides(
     estimates: Sequence[Estimate], upper: Sequence[Guarantee], unit: str = "record"
 ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
@@ -50,16 +80,13 @@ def both_sides(
 
     Where the headline has no such guarantee, a second bound with the same validity may have one.
     """
-    head = estimates[0]
-    risk = {**risk_from_epsilon(head.low, head.delta), "words": risk_in_words(head.low, head.delta, side="lower")}
-    for lower in estimates:
-        if lower.method != head.method or unit != "record":
-            break
+    risk = risk_of(estimates)
+    for lower in family(estimates) if unit == "record" else ():
         best = tightest(upper, lower.neighbours)
         if best is not None:
             allowed = {
                 "upper": risk_from_epsilon(best.epsilon, best.delta),
-                "upper_words": risk_in_words(best.epsilon, best.delta, side="upper"),
+                "upper_words": risk_in_words(best.epsilon, best.delta, side="upper", neighbours=best.neighbours),
             }
             return PrivacyRegion(lower=lower, upper=best).to_dict(), {**risk, **allowed}
     return None, risk

@@ -27,6 +27,7 @@ from dosimeter.audits.model import fingerprint
 from dosimeter.audits.neighbouring import Distance, Neighbouring, neighbouring
 from dosimeter.audits.seeds import audit_seed
 from dosimeter.audits.shadows import counted, provenance
+from dosimeter.audits.transcript_checks import KNOWN_BATCHES
 from dosimeter.audits.transcripts import NOT_PRIVATE, audit_transcripts, with_warnings
 from dosimeter.engine import Store
 from dosimeter.evidence import fair_coins
@@ -39,9 +40,6 @@ from dosimeter.training.identity import identity
 
 NOISES = ("global", "local")
 WORKING_SET = 8_000_000  # bytes of activations and weights of models that train together
-KNOWN_BATCHES = (
-    "the adversary knows which records each batch holds, so the guarantee is counted without amplification by sampling"
-)
 
 
 def audit_gradients(
@@ -122,7 +120,7 @@ def audit_gradients(
         progress=progress,
     )
     found = _collect(trained, factory, plan.recipe, pair, worlds, asked)
-    seen = Transcripts.from_runs(found.transcripts, worlds, sensitivity=plan.sensitivity)
+    seen = Transcripts.from_runs(found.transcripts, worlds, sensitivity=plan.sensitivity, neighbours=str(pair.relation))
     audit = audit_transcripts(
         seen,
         delta=rate,
@@ -205,7 +203,7 @@ def _plan(
         target,
         chosen,
         private,
-        [*([] if private else [NOT_PRIVATE]), *([] if full else [KNOWN_BATCHES])],
+        [] if private and full else [KNOWN_BATCHES if private else NOT_PRIVATE],
     )
 
 

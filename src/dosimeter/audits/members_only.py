@@ -17,6 +17,7 @@ import numpy as np
 import dosimeter
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError
+from dosimeter.audits.assemble import risk_of
 from dosimeter.audits.audit import Audit
 from dosimeter.audits.contest import ANCHORS, Answers, Contest, Trainer, anchor_and_pools, contest, stand_in
 from dosimeter.audits.game import Game, deal, shown
@@ -29,7 +30,6 @@ from dosimeter.estimate import Estimate, Validity, number, percent, plain
 from dosimeter.estimators.one_run import one_run
 from dosimeter.estimators.panoramia import bound_curve, panoramia
 from dosimeter.estimators.ranked import logit_bound
-from dosimeter.identifiability import risk_from_epsilon, risk_in_words
 
 HELPERS = ("generated", "none", "real")
 SHARES = (0.2, 0.3, 0.5)  # of the pairs: numbers of guesses to choose from; fewer make a bound of chance
@@ -178,7 +178,7 @@ def audit_members_only(
     return Audit(
         estimates=tuple(found),
         guard=guard,
-        risk={**risk_from_epsilon(0.0, 0.0), "words": risk_in_words(0.0, 0.0, side="lower")},
+        risk=risk_of(found),
         curve=curve,
         details={
             "targets": rows,

@@ -10,6 +10,7 @@ import numpy as np
 import dosimeter
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
+from dosimeter.audits.assemble import risk_of
 from dosimeter.audits.audit import Audit, Guard
 from dosimeter.estimate import Estimate
 from dosimeter.estimators import band
@@ -22,7 +23,6 @@ from dosimeter.estimators.rates import clopper_pearson
 from dosimeter.estimators.thresholds import Threshold, threshold_at_fpr
 from dosimeter.estimators.tpr_limit import tpr_limit
 from dosimeter.evidence import OneRun, Scores
-from dosimeter.identifiability import risk_from_epsilon, risk_in_words
 
 LOW_FPRS = (0.001, 0.01, 0.1)
 CURVE_POINTS = 400
@@ -80,10 +80,7 @@ def audit_scores(
     return Audit(
         estimates=(*headlines, *rates, *stars),
         guard=Guard(shift=False, checked=False),
-        risk={
-            **risk_from_epsilon(headlines[0].low, delta),
-            "words": risk_in_words(headlines[0].low, delta, side="lower"),
-        },
+        risk=risk_of(headlines),
         curve=roc(pools, confidence),
         metadata={
             "members": pools.members.size,

@@ -13,12 +13,13 @@ import dosimeter
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.accounting import Composition, DpSgd, Gaussian
-from dosimeter.accounting.mechanism import Kind, Mechanism, gaussian_mu
+from dosimeter.accounting.mechanism import Mechanism, gaussian_mu
 from dosimeter.accounting.sensitivities import epsilon_from_sensitivities
 from dosimeter.attacks.gradient import Transcripts
 from dosimeter.audits.assemble import both_sides, guarantees
 from dosimeter.audits.audit import Audit, Guard
 from dosimeter.audits.scores import audit_scores
+from dosimeter.audits.transcript_checks import batch_notes, counted, noise_seen, refuse_repeats
 from dosimeter.estimate import Estimate, plain
 from dosimeter.estimators.belief import (
     ONE_WORLD,
@@ -28,6 +29,7 @@ from dosimeter.estimators.belief import (
     epsilon_from_advantage,
     epsilon_from_beliefs,
 )
+from dosimeter.estimators.claims import change
 from dosimeter.identifiability import advantage_from_epsilon, advantage_from_mu, belief_from_epsilon
 from dosimeter.region import epsilon_from_mu
 
@@ -54,9 +56,35 @@ def audit_transcripts(
 ) -> Audit:
     """Audit watched DP-SGD runs: beliefs, advantage, ε′ in several ways, and the bound that the beliefs prove.
 
-    `mechanism` is the training as the accountants read it; leave it out where there is no guarantee. `epsilon` is the
-    target to compare with, by default that of the mechanism. A bound needs runs on D and runs on D'; the paper's runs
-    are all on D, and then the advantage along the trajectories is the headline.
+    The adversary knows which records each batch holds, so the guarantee is counted without amplification by sampling,
+    and for the neighbours that the runs compare. A bound needs runs on D and runs on D'; the paper's runs are all on D,
+    and then the advantage along the trajectories is the headline. The noise itself is looked at too: runs with less
+    noise than they state get a warning, whichever world they are from.
+
+    Args:
+        transcripts: What the adversary saw in each run, each with its own seed.
+        delta: The δ of bound and guarantee, above 0.
+        mechanism: The training as the accountants read it; leave it out where there is no guarantee.
+        epsilon: The target to compare with, by default that of the mechanism; without amplification by sampling.
+        confidence: The level of the limits.
+        seed: For methods that draw.
+        name: What the page calls the training.
+
+    Returns:
+        The audit, with bound, ε′ in several ways and, in `details["noise"]`, the noise that was seen over the stated.
+
+    Raises:
+        InputError: For runs that repeat one another's noise, and for arguments outside their range.
+
+    Examples:
+        >>> import numpy as np
+        >>> from dosimeter.accounting import DpSgd
+        >>> rng, worlds = np.random.default_rng(0), np.arange(60) % 2 == 0
+        >>> held = rng.random((60, 8)) < 0.5  # Poisson batches: half of them hold the record, clipped to norm 1
+        >>> seen = Transcripts(1.0 * held, 3.0 * rng.normal(size=(60, 8)) * held, 3.0, worlds, neighbours="add/remove")
+        >>> audit = audit_transcripts(seen, delta=0.01, mechanism=DpSgd(3.0, sample_rate=0.5, steps=8))
+        >>> audit.region["contradiction"]
+        False
     """
     if not isinstance(transcripts, Transcripts):
         raise InputError(
@@ -68,13 +96,19 @@ def audit_transcripts(
         raise InputError(f"mechanism must be DpSgd, Gaussian or Composition, got {check.show(mechanism)}; pass one.")
     if epsilon is not None:
         epsilon = check.within("epsilon", epsilon, 0.0, math.inf, "pass the ε that the training aims at", include="()")
-    mu = None if mechanism is None else _mu(mechanism)
+    refuse_repeats(transcripts)
+    noise, notes = noise_seen(transcripts, confidence)
+    if mechanism is not None:
+        mechanism, changed = counted(mechanism, transcripts.neighbours, delta)
+        notes += changed
+    notes += batch_notes(transcripts, mechanism)
+    relation = transcripts.neighbours if mechanism is None else str(mechanism.neighbours)
+    mu = None if mechanism is None else gaussian_mu(mechanism.phases)
     if epsilon is None and mu is not None:
         epsilon = float(epsilon_from_mu(mu, delta))
     estimates, found = _estimates(transcripts, delta, confidence, seed)
     estimates, curve, left_out = _with_bounds(transcripts, estimates, delta, confidence, seed)
-    relation = None if mechanism is None else str(mechanism.neighbours)  # D and D' differ in nothing else
-    estimates = [replace(estimate, neighbours=relation) for estimate in estimates]
+    estimates = [_about(estimate, relation) for estimate in estimates]
     upper = () if mechanism is None else guarantees(mechanism, delta, [str(relation)])[0]
     region, risk = both_sides(estimates, upper)
     details: dict[str, Any] = {
@@ -84,10 +118,11 @@ def audit_transcripts(
         "sensitivities": _sensitivities(transcripts),
         "epsilons": _rows(estimates),
         "advantage": {**found, "expected": None if mu is None else float(advantage_from_mu(mu))},
+        "noise": noise,
     }
     if epsilon is not None:
         details["delta_prime"] = _delta_prime(transcripts, epsilon, confidence)
-    return Audit(
+    audit = Audit(
         estimates=tuple(estimates),
         guard=Guard(shift=False, checked=True, evidence={"reasons": [BY_DESIGN]}),
         risk=risk,
@@ -101,6 +136,7 @@ def audit_transcripts(
             "repetitions": transcripts.repetitions,
             "trained_on_d": int(transcripts.trained_on_d.sum()),
             "steps": transcripts.steps,
+            "neighbours": transcripts.neighbours or relation,
             "delta": delta,
             "confidence": confidence,
             "mechanism": None if mechanism is None else repr(mechanism),
@@ -109,10 +145,12 @@ def audit_transcripts(
             "version": dosimeter.__version__,
         },
     )
+    return with_warnings(audit, notes)
 
 
 def with_warnings(audit: Audit, warnings: list[str]) -> Audit:
-    """The audit with warnings at its headline and in its record."""
+    """The audit with warnings at its headline and in its record, each once."""
+    warnings = [text for text in warnings if text not in audit.headline.warnings]
     if not warnings:
         return audit
     head = replace(audit.headline, warnings=(*audit.headline.warnings, *warnings))
@@ -123,10 +161,10 @@ def with_warnings(audit: Audit, warnings: list[str]) -> Audit:
     )
 
 
-def _mu(mechanism: Mechanism) -> float | None:
-    """μ of the whole run where it is one Gaussian mechanism."""
-    phases = mechanism.phases
-    return gaussian_mu(phases) if all(phase.kind is Kind.GAUSSIAN for phase in phases) else None
+def _about(found: Estimate, relation: str | None) -> Estimate:
+    """The estimate as one of the ε between the data sets of the runs, which is all that runs of two worlds know."""
+    spoken = f" for {change(relation)}" if change(relation) else ""
+    return replace(found, neighbours=relation, claim=found.claim.replace(f" for {change('add/remove')}", spoken, 1))
 
 
 def _estimates(
@@ -224,8 +262,7 @@ def _sensitivities(seen: Transcripts) -> dict[str, Any]:
 
 
 ROWS = {
-    "ranked": ("bound that the beliefs prove", "bound, beliefs"),
-    "uniform": ("bound that the beliefs prove", "bound, beliefs"),
+    "lower-bound": ("bound that the beliefs prove", "bound, beliefs"),
     "sensitivities": ("sensitivities, worst run", "sensitivities"),
     "advantage, trajectory": ("advantage along the trajectories", "trajectories"),
     "advantage, wins": ("advantage by counted guesses", "counted guesses"),

@@ -30,8 +30,8 @@ def print_json(payload: Any) -> None:
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table for people on standard output; the first column is left-aligned, the rest as they come."""
     grid = Table(title=title, title_justify="left", header_style="bold")
-    for name in columns:
-        grid.add_column(name, overflow="fold")
+    for place, name in enumerate(columns):
+        grid.add_column(name, overflow="fold", no_wrap=place == 0)
     for row in rows:
         grid.add_row(*[str(cell) for cell in row])
     out.print(grid)
@@ -44,12 +44,22 @@ def interval(estimate: Estimate) -> str:
     return f"[{number(estimate.low)}, {number(estimate.high)}]"
 
 
+def whose(estimate: Estimate) -> str:
+    """Whose ε an estimate is about, e.g. "replace one record"; a dash where it is not known."""
+    if estimate.neighbours is None:
+        return "–"
+    return f"{estimate.neighbours} one {estimate.details.get('unit', 'record')}"
+
+
 def show_estimates(title: str, estimates: Sequence[Estimate]) -> None:
-    """One row an estimate with its validity, then the claims and the warnings in full."""
+    """A row for each estimate with its validity, then the claims and the warnings in full."""
     table(
         title,
-        ["method", "ε", "interval", "confidence", "validity"],
-        [(e.method, number(e.epsilon), interval(e), percent(e.confidence), str(e.validity)) for e in estimates],
+        ["method", "ε", "interval", "confidence", "whose ε", "validity"],
+        [
+            (e.method, number(e.epsilon), interval(e), percent(e.confidence), whose(e), str(e.validity))
+            for e in estimates
+        ],
     )
     for estimate in estimates:
         out.print(f"[bold]{estimate.method}[/]: {estimate.claim}", markup=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,8 +10,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from dosimeter.cli._shared import Confidence, Delta, JsonFlag, Seed, err, interval, out, print_json, table
-from dosimeter.estimate import Estimate, number, percent
+from dosimeter.cli._shared import Confidence, Delta, JsonFlag, Seed, err, interval, out, print_json, table, whose
+from dosimeter.estimate import Estimate, Validity, number, percent
 
 if TYPE_CHECKING:
     from dosimeter.audits.audit import Audit
@@ -72,7 +72,7 @@ def audit(
 
         dosimeter audit scores.npz --delta 1e-5
 
-    proves ε ≥ 1.707 with 95 % confidence; the truth is 4.377.
+    proves ε ≥ 3.39 for replacing one record with 95 % confidence; the truth is 6.573.
     """
     from dosimeter._validate import InputError
     from dosimeter.accounting import DpSgd
@@ -126,33 +126,48 @@ def audit(
 
 
 def show_audit(result: Audit) -> None:
-    """The headline, what was not checked, every estimate with its claim, the ROC, and what it means."""
+    """What is proven, what was measured and what a guarantee would allow, apart; then every estimate, and warnings."""
     headline, *others = result.estimates
     err.print(str(result.guard), markup=False)
     out.print(headline.claim, style="bold", markup=False)
-    if result.region is not None:
-        out.print(result.region["claim"], markup=False)
+    _warn([headline])
     confidence = percent(headline.confidence)
     table(
         f"Every estimate at δ = {headline.delta:g}, {confidence}",
-        ["method", "ε", "validity"],
-        [(e.method, _value(e), str(e.validity)) for e in result.estimates],
+        ["method", "ε", "whose ε", "validity"],
+        [(e.method, _value(e), whose(e), str(e.validity)) for e in result.estimates],
     )
     _listed((estimate.method, estimate.claim) for estimate in others)
     if "auc" in result.curve:  # an audit with members only draws another curve
         table(
-            f"ROC: AUC {result.curve['auc']:.4f}",
+            f"Measured by this attack: AUC {result.curve['auc']:.4f}",
             ["FPR", "TPR measured", f"true TPR at least ({confidence} each)"],
             [_rates(point) for point in result.curve["tpr_at_fpr"]],
         )
-    if words := result.risk.get("words"):
-        out.print(words[0], style="bold", markup=False)
-        _listed(("·", line) for line in words[1:])
-    for estimate in result.estimates:
-        for warning in estimate.warnings:
-            err.print(f"warning ({estimate.method}): {warning}", markup=False, soft_wrap=True)
+    _words("Proven", result.risk.get("words") or ())
+    if result.region is not None:
+        out.print(result.region["claim"], markup=False)
+    _words("Allowed by the guarantee", result.risk.get("upper_words") or ())
+    _warn(others, known=headline.warnings)
     for warning in result.metadata["warnings"]:
         err.print(f"note: {warning}", markup=False, soft_wrap=True)
+
+
+def _warn(estimates: Sequence[Estimate], known: Sequence[str] = ()) -> None:
+    """Each warning once, with the methods that it belongs to; those that were `known` are not said again."""
+    methods: dict[str, list[str]] = {}
+    for estimate in estimates:
+        for warning in estimate.warnings:
+            if warning not in known:
+                methods.setdefault(warning, []).append(estimate.method)
+    for warning, names in methods.items():
+        err.print(f"warning ({', '.join(dict.fromkeys(names))}): {warning}", markup=False, soft_wrap=True)
+
+
+def _words(heading: str, lines: Sequence[str]) -> None:
+    if lines:
+        out.print(heading, style="bold", markup=False)
+        _listed(("·", line) for line in lines)
 
 
 def _rates(point: Mapping[str, Any]) -> tuple[str, ...]:
@@ -164,7 +179,11 @@ def _rates(point: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _value(estimate: Estimate) -> str:
-    """A bound as "≥ 1.7", a metric with its interval as "4.8 [3.6, 5.8]"."""
+    """A bound as "≥ 1.7", a metric with its interval as "4.8 [3.6, 5.8]", a measurement alone."""
+    if not estimate.details.get("measurable", True):
+        return "cannot tell"
+    if estimate.validity == Validity.MEASUREMENT:
+        return number(estimate.epsilon)
     if estimate.epsilon == estimate.low:
         return interval(estimate)
     return f"{number(estimate.epsilon)} {interval(estimate)}"

@@ -81,7 +81,8 @@ def sensitivities(distances: Any, deviations: Any) -> tuple[FloatArray, FloatArr
         repetition, step = np.argwhere(bare)[0]
         raise InputError(
             f"deviations is 0 at step {step} of repetition {repetition}, where the data sets differ by "
-            f"{d[repetition, step]:g}: without noise the adversary is certain; pass a run with noise."
+            f"{d[repetition, step]:g}: without noise the adversary is certain; pass a run with noise, or "
+            "the deviations that a guarantee claims."
         )
     return d, sigma
 

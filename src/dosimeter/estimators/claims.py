@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from dosimeter.estimate import Estimate, Validity, number, percent
 from dosimeter.evidence import Scores
 
-_ACTS = {"add/remove": "adding or removing", "replace": "replacing"}
+_ACTS = {"add/remove": "adding or removing", "replace": "replacing", "zero-out": "zeroing out"}
 
 
 def change(neighbours: str | None, unit: str = "record") -> str:

@@ -1,7 +1,7 @@
 """Epsilon* of one trained model from the losses of members and non-members ([ES]; no retraining).
 
-A low loss means member. Epsilon* is a lower bound for the empirical privacy of the *model instance* ([ES]
-Definition 1), not for the DP ε of the mechanism that trained it; every claim made here says so.
+A low loss means member. Epsilon* describes one *model instance* ([ES] Definition 1): the largest ε that the rates of a
+loss threshold on it force. It does not bound the DP ε of the mechanism that trained it; every claim made here says so.
 """
 
 from __future__ import annotations
@@ -29,12 +29,10 @@ from dosimeter.region import epsilon_from_rates
 
 __all__ = ["epsilon_star", "epsilon_star_from_tails", "epsilon_star_mechanism", "epsilon_star_normal"]
 
-_WHAT_IT_IS = (
-    "a lower bound for the empirical privacy of this one trained model, not for the DP ε of the mechanism that "
-    "trained it"
-)
+_WHAT_IT_IS = "It describes this one trained model; it does not bound the DP ε of the mechanism that trained it."
 _SMALLEST_RATE = 0.001
 _FEW = 100
+FEWEST = 100  # of either kind: below it both forms follow the noise
 
 
 def epsilon_star(
@@ -48,18 +46,41 @@ def epsilon_star(
     seed: int = 0,
     rates: tuple[float, float] = (0.001, 0.999),
     clipped: int = 0,
+    fewest: int = FEWEST,
 ) -> Estimate:
-    """Epsilon* of one model, with a bootstrap interval in `low` and `high`.
+    """Estimate Epsilon* of one model, with a bootstrap interval in `low` and `high`.
 
-    `form="parametric"`: normal fits (mean and maximum-likelihood standard deviation) to transformed losses and the
-    exact supremum over all thresholds with both rates in (δ, 1−δ). Fits too far apart to leave such a threshold get
-    the ceiling ln((1−2δ)/δ), which Epsilon* reaches when the last of them vanishes. A side of equal losses is the
-    limit of a vanishing standard deviation. `form="empirical"`: the largest value at the observed thresholds,
-    leaving out pairs with a rate outside the open interval `rates`; a maximum of noisy ratios lies high, and its
+    The parametric form fits a normal law (mean and maximum-likelihood standard deviation) to the transformed losses
+    of either kind and takes the exact supremum over all thresholds with both rates in (δ, 1−δ). Fits too far apart to
+    leave such a threshold get the ceiling ln((1−2δ)/δ), which Epsilon* reaches when the last of them vanishes. The
+    empirical form is the largest value at the observed thresholds; a maximum of noisy ratios lies high, and its
     interval (quantiles reflected about the value) covers less than `confidence` where few records decide it.
 
-    `delta` defaults to 1/(n ln n), n the number of members. `resamples=0` skips the interval. `clipped` is the count
-    that `losses_from_probabilities` returned, to be carried into the warnings. `threshold` of the result is a loss.
+    Where the losses cannot tell (too few, or all equal on one side), `details["measurable"]` is False, the interval
+    is 0 to ∞, and the claim says so.
+
+    Args:
+        member_losses: Losses of records that the model was trained on.
+        nonmember_losses: Losses of other records of the same kind.
+        delta: δ; by default 1/(n ln n), n the number of members.
+        form: "parametric" or "empirical".
+        confidence: The confidence of the interval.
+        resamples: Bootstrap resamples; 0 skips the interval.
+        seed: Decides the resamples.
+        rates: The empirical form leaves out pairs with a rate outside this open interval.
+        clipped: The count that `losses_from_probabilities` returned, carried into the warnings.
+        fewest: Fewer losses of either kind give no value.
+
+    Returns:
+        The estimate, an instance metric; its `threshold` is a loss.
+
+    Raises:
+        InputError: If an argument cannot be used.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> round(epsilon_star(rng.normal(0, 1, 1000), rng.normal(1, 1, 1000), delta=1e-5).epsilon, 1)
+    4.2
     """
     members = check.finite_array("member_losses", member_losses)
     nonmembers = check.finite_array("nonmember_losses", nonmember_losses)
@@ -69,20 +90,23 @@ def epsilon_star(
     rng = np.random.default_rng(np.random.SeedSequence(check.seed(seed)))
     limits = _rates(rates)
     lost = check.whole("clipped", clipped, 0, "pass the count that losses_from_probabilities returned")
+    least = check.whole("fewest", fewest, 1, "pass the least number of losses of either kind, e.g. 100")
     parametric = form == "parametric"
     failure = _default_delta(members.size) if delta is None else delta
     failure = check.delta(failure, zero=not parametric, why_not_zero=NO_ZERO)
-    found = (
-        _parametric(members, nonmembers, failure, draws, rng)
-        if parametric
-        else _empirical(Scores.from_losses(members, nonmembers), failure, limits, draws, rng)
-    )
+    why_not = _cannot_tell(members, nonmembers, least, parametric)
+    if why_not:
+        found = _Found(0.0, None, None, np.empty(0), [], {}, why_not)
+    elif parametric:
+        found = _parametric(members, nonmembers, failure, draws, rng)
+    else:
+        found = _empirical(Scores.from_losses(members, nonmembers), failure, limits, draws, rng)
 
     warnings = list(found.warnings)
     if lost:
         warnings.append(f"{lost} probabilities had rounded to 0 or 1 and were clipped; pass logits to keep the tails")
     low, high, interval = found.epsilon, found.epsilon, "no interval"
-    if not found.measurable:
+    if found.why_not:
         low, high = 0.0, math.inf
     elif draws == 0:
         warnings.append("no interval: resamples is 0, so low and high repeat the value itself")
@@ -94,16 +118,15 @@ def epsilon_star(
         low = min(found.epsilon, max(0.0, float(ends[0])))
         high = max(found.epsilon, float(ends[1]))
         interval = f"{percent(level)} bootstrap interval {number(low)} to {number(high)}"
-    if found.measurable:
+    if found.why_not:
         claim = (
-            f"Epsilon* of this model is {number(found.epsilon)} at δ = {failure:.3g} ({form} form, {interval}): "
-            f"{_WHAT_IT_IS}."
+            f"Epsilon* of this model cannot be told in the {form} form at δ = {failure:.3g}: {found.why_not}. "
+            "That is not evidence of privacy."
         )
     else:
         claim = (
-            f"Epsilon* of this model cannot be measured in the empirical form at δ = {failure:.3g}: no threshold has "
-            f"both rates inside ({limits[0]:g}, {limits[1]:g}). The 0 reported is no evidence of privacy; the number "
-            f"would have been {_WHAT_IT_IS}."
+            f"Epsilon* of this model is {number(found.epsilon)} at δ = {failure:.3g} ({form} form, {interval}). "
+            f"{_WHAT_IT_IS}"
         )
     return Estimate(
         epsilon=found.epsilon,
@@ -117,7 +140,14 @@ def epsilon_star(
         threshold=found.threshold,
         counts=found.counts,
         warnings=tuple(warnings),
-        details={"form": form, "resamples": draws, "seed": int(seed), "clipped": lost, **found.details},
+        details={
+            "form": form,
+            "measurable": not found.why_not,
+            "resamples": draws,
+            "seed": int(seed),
+            "clipped": lost,
+            **found.details,
+        },
     )
 
 
@@ -194,15 +224,33 @@ class _Found(NamedTuple):
     resampled: FloatArray
     warnings: list[str]
     details: dict[str, Any]
-    measurable: bool = True
+    why_not: str = ""  # why there is no value
+
+
+def _cannot_tell(members: FloatArray, nonmembers: FloatArray, fewest: int, parametric: bool) -> str:
+    """Why these losses give no value; "" where they may."""
+    if min(members.size, nonmembers.size) < fewest:
+        return (
+            f"{members.size} members and {nonmembers.size} non-members are too few, at least {fewest} of each are "
+            "needed"
+        )
+    equal = [bool((losses == losses[0]).all()) for losses in (members, nonmembers)]
+    if all(equal) and members[0] == nonmembers[0]:
+        return "all losses are equal"
+    if parametric and any(equal):
+        which = (
+            "all losses of either kind are equal" if all(equal) else f"all {_KINDS[equal.index(True)]} losses are equal"
+        )
+        return f"{which}, so no normal law can be fitted"
+    return ""
+
+
+_KINDS = ("member", "non-member")
 
 
 def _parametric(
     members: FloatArray, nonmembers: FloatArray, delta: float, resamples: int, rng: np.random.Generator
 ) -> _Found:
-    for name, losses in (("member_losses", members), ("nonmember_losses", nonmembers)):
-        if losses.size < 2:
-            raise InputError(f"{name} holds 1 value, and a normal fit needs 2 or more; pass more, or form='empirical'.")
     one, two, lowest, highest = _transformed(members, nonmembers)
     m1, s1, m2, s2 = np.array([[one.mean], [one.sd], [two.mean], [two.sd]])
     at = normal_supremum(m1, s1, m2, s2, delta)
@@ -213,11 +261,6 @@ def _parametric(
         resampled, ways = normal_supremum(means1, sds1, means2, sds2, delta).epsilon, [way1, way2]
 
     warnings = []
-    if lowest == highest:
-        warnings.append("all losses are equal: nothing tells members from non-members here")
-    for name, fit in (("member", one), ("non-member", two)):
-        if fit.sd == 0 and lowest < highest:
-            warnings.append(f"all {name} losses are equal: the fit is the limit of a vanishing standard deviation")
     if delta >= 0.5:
         warnings.append(f"no rate lies in (δ, 1−δ) at δ = {delta:g}, so Epsilon* is 0 whatever the losses")
     elif at.separated[0]:
@@ -266,13 +309,14 @@ def _empirical(
     kept = np.flatnonzero((fpr > rates[0]) & (fpr < rates[1]) & (fnr > rates[0]) & (fnr < rates[1]))
     if kept.size == 0:
         crossed = bool(((fpr <= rates[0]) & (fnr <= rates[0])).any() or ((fpr >= rates[1]) & (fnr >= rates[1])).any())
-        why = (
-            "the losses tell members from non-members (almost) without an error, so no pair of rates is left inside "
-            "the limits: this is the worst case for privacy, not the best; use form='parametric' or lower_bound"
+        why = f"no threshold has both rates inside ({rates[0]:g}, {rates[1]:g})"
+        advice = (
+            "the losses tell members from non-members (almost) without an error: this is the worst case for privacy, "
+            "not the best; use form='parametric' or lower_bound"
             if crossed
-            else "no pair of rates lies inside the limits: too few records; pass more, or wider rates"
+            else "pass more records, or wider rates"
         )
-        return _Found(0.0, None, None, np.empty(0), [why], {"thresholds": 0, "separated": crossed}, measurable=False)
+        return _Found(0.0, None, None, np.empty(0), [advice], {"thresholds": 0, "separated": crossed}, why)
     values = epsilon_from_rates(fpr[kept], fnr[kept], delta)
     best = int(kept[np.argmax(values)])
     y, x = float(fpr[best]), float(fnr[best])
@@ -283,8 +327,8 @@ def _empirical(
     warnings = []
     if fewest < _FEW:
         warnings.append(
-            f"the largest ratio rests on {fewest} record(s): such a maximum lies above the true value on average and "
-            "its interval covers less than stated; lower_bound gives a bound that holds"
+            f"the smallest count behind the largest ratio is {fewest}: such a maximum lies above the true value on "
+            "average and its interval covers less than stated; lower_bound gives a bound that holds"
         )
     details = {
         "fpr": y,

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from dosimeter._validate import FloatArray
+from dosimeter.accounting.region import comparable
 from dosimeter.audits.audit import Audit
 from dosimeter.report import facts
 from dosimeter.report.canvas import Canvas, Rows, decades
 from dosimeter.report.kinds import kind_of
-from dosimeter.report.text import clean, epsilon, share, short, small
+from dosimeter.report.text import clean, epsilon, share, short, small, whose
 from dosimeter.report.theme import ACCENT, GRID, INK, MEMBERS, MUTED, NONMEMBERS, OPEN, PAPER, WARNING, WIDE
 
 ROC_POINTS = 240
@@ -44,11 +45,11 @@ def _floats(values: Any) -> FloatArray:
 def region(canvas: Canvas, audit: Audit) -> dict[str, Any] | None:
     """What the attack excludes from below, what each accountant excludes from above, and what is open between."""
     alt = canvas.alt
-    if not audit.upper:
+    lower, tight = facts.drawn(audit)
+    uppers = facts.ordered(g for g in audit.upper if comparable(lower, g))
+    if not uppers or not lower.validity.is_bound:
         return None
-    low = audit.headline.low
-    uppers = facts.ordered(audit.upper)
-    tight = facts.guarantee(audit)
+    low = lower.low
     finite = [g.epsilon for g in uppers if 0 < g.epsilon < math.inf] + [v for v in (low,) if 0 < v < math.inf]
     left = 10.0 ** math.floor(math.log10(min(finite, default=1.0) / 1.5))
     right = 10.0 ** math.ceil(math.log10(max(finite, default=1.0) * 1.5))
@@ -56,7 +57,7 @@ def region(canvas: Canvas, audit: Audit) -> dict[str, Any] | None:
     def place(value: float) -> float:
         return min(max(value, left), right)
 
-    attack = "attack" if canvas.phone else f"attack ({clean(audit.headline.method)})"
+    attack = "attack" if canvas.phone else f"attack ({clean(lower.method)})"
     rows: Rows = [
         {
             "row": attack,
@@ -64,7 +65,7 @@ def region(canvas: Canvas, audit: Audit) -> dict[str, Any] | None:
             "at": place(low),
             "edge": left,
             "shown": epsilon(low),
-            "text": f"The attack: ε ≥ {epsilon(low)} ({audit.headline.validity})",
+            "text": f"The attack: ε ≥ {epsilon(low)} ({lower.validity})",
         }
     ]
     for g in uppers:
@@ -82,12 +83,15 @@ def region(canvas: Canvas, audit: Audit) -> dict[str, Any] | None:
                 "text": text,
             }
         )
-    clash = tight is not None and low > tight.epsilon
+    clash = facts.contradiction(lower, tight)
     between = "both claim this: a contradiction" if clash else "nothing is known in between"
     kinds = ["excluded by the attack", between, "excluded by a guarantee", "a formula, not proven"]
     scale = alt.Scale(type="log", domain=[left, right], nice=False)
     x = alt.X(
-        "at:Q", scale=scale, title="ε (logarithmic)", axis=alt.Axis(values=decades(left, right), format="~g", grid=True)
+        "at:Q",
+        scale=scale,
+        title=f"ε {whose(lower.neighbours, facts.unit(audit))} (logarithmic)",
+        axis=alt.Axis(values=decades(left, right), format="~g", grid=True),
     )
     y = alt.Y("row:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False, labelColor=INK, labelLimit=170))
     color = alt.Color(
@@ -267,7 +271,7 @@ def star(canvas: Canvas, audit: Audit) -> dict[str, Any] | None:
     )
     layers = [canvas.chart(rows).mark_line(strokeWidth=1.6, color=ACCENT).encode(x=x, y=y)]
     if best is not None:
-        mark = {**rows[best], "label": f"supremum {epsilon(float(eps[best]))}"}
+        mark = {**rows[best], "label": f"largest: {epsilon(float(eps[best]))}"}
         right = mark["x"] > low + 0.6 * (high - low)
         point = canvas.chart([mark])
         layers += [
@@ -299,7 +303,7 @@ def subgroups(canvas: Canvas, audit: Audit) -> dict[str, Any] | None:
     kinds = ["not flagged", "flagged: more exposed than the rest"]
     x = alt.X(
         "at:Q",
-        title="ε shown for this group (lower bound)",
+        title="ε proven for this group (lower bound)",
         scale=alt.Scale(domain=[0, top], nice=False),
         axis=alt.Axis(tickCount=5, grid=True),
     )

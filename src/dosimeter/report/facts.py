@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 
 from dosimeter._validate import FloatArray
-from dosimeter.accounting import Guarantee
+from dosimeter.accounting import Guarantee, PrivacyRegion
+from dosimeter.accounting.region import comparable
+from dosimeter.audits.assemble import family
 from dosimeter.audits.audit import Audit
-from dosimeter.estimate import percent
+from dosimeter.estimate import Estimate, Validity, percent
+from dosimeter.estimators.claims import claim_of_bound
 from dosimeter.region import tradeoff
 
 SHOWN_FPR = 0.01
@@ -27,24 +30,56 @@ def ordered(upper: Iterable[Guarantee]) -> list[Guarantee]:
     return sorted(upper, key=lambda g: (not g.is_bound, g.epsilon))
 
 
-def guarantee(audit: Audit) -> Guarantee | None:
-    """The tightest proven upper bound: that of the region if there is one, else the smallest of the accountants'."""
+def bounds(audit: Audit) -> list[Estimate]:
+    """The proven lower bounds of the headline, each for neighbours of its own; none where it is not a bound."""
+    return family(audit.estimates) if audit.headline.validity.is_bound else []
+
+
+def symbol(estimate: Estimate) -> str:
+    """How a number that is not a bound is written: ε̃ measured with a baseline, ε′ estimated."""
+    return "ε̃" if estimate.validity == Validity.MEASUREMENT else "ε′"
+
+
+def counts_of(bound: Estimate) -> str:
+    """What a proven bound rests on, in counts: what its claim says after its first sentence."""
+    unit = str(bound.details.get("unit") or "record")
+    first = claim_of_bound(bound.low, bound.delta, bound.confidence, neighbours=bound.neighbours, unit=unit)
+    return bound.claim.removeprefix(first).strip() if bound.claim.startswith(first) else ""
+
+
+def unit(audit: Audit) -> str:
+    """What the bound counts: a record or a person."""
+    return str(audit.headline.details.get("unit") or "record")
+
+
+def guarantee(audit: Audit, lower: Estimate | None = None) -> Guarantee | None:
+    """The tightest proven upper bound for the same neighbours as this lower bound, by default the headline."""
+    found = audit.headline if lower is None else lower
     if audit.region:
         stated = Guarantee.from_dict(audit.region["upper"])
-        if stated.is_bound:
+        if stated.is_bound and comparable(found, stated):
             return stated
+    proven = [g for g in ordered(audit.upper) if g.is_bound and comparable(found, g)]
+    return proven[0] if proven else None
+
+
+def other_guarantee(audit: Audit) -> Guarantee | None:
+    """The tightest proven upper bound where none is for the neighbours of a lower bound: it stands beside none."""
+    if any(guarantee(audit, lower) for lower in (bounds(audit) or audit.estimates[:1])):
+        return None
     proven = [g for g in ordered(audit.upper) if g.is_bound]
     return proven[0] if proven else None
 
 
-def contradiction(audit: Audit) -> bool:
-    """Whether the attack has shown more than the guarantee allows."""
-    if audit.region:
-        return bool(audit.region.get("contradiction"))
-    stated, shown = guarantee(audit), audit.headline
-    if stated is None or not shown.validity.is_bound:
-        return False
-    return shown.low > stated.epsilon and shown.delta >= stated.delta
+def drawn(audit: Audit) -> tuple[Estimate, Guarantee | None]:
+    """The lower bound that stands in the picture of the region, with its guarantee: the first that has one."""
+    pairs = [(lower, guarantee(audit, lower)) for lower in (bounds(audit) or audit.estimates[:1])]
+    return next((pair for pair in pairs if pair[1] is not None), pairs[0])
+
+
+def contradiction(lower: Estimate, stated: Guarantee | None) -> bool:
+    """Whether the attack proves more than the guarantee allows."""
+    return stated is not None and PrivacyRegion(lower, stated).contradiction
 
 
 def tpr_points(audit: Audit) -> list[dict[str, float]]:
@@ -112,16 +147,25 @@ def together(audit: Audit) -> str:
 
 
 def star(audit: Audit, points: int) -> dict[str, Any] | None:
-    """The Epsilon* curve by rising FPR where ε is finite and 0 < FPR < 1, thinned without losing the supremum."""
+    """The Epsilon* curve by rising FPR where ε is finite and 0 < FPR < 1, thinned without losing the supremum.
+
+    Where the audit lists the empirical form, its own point is the supremum: the curve was thinned and may have lost it.
+    """
     found = audit.star
     if not found or len(found["fpr"]) == 0:
         return None
     fpr, fnr, eps = (np.array(found[name], dtype=float) for name in ("fpr", "fnr", "epsilon"))
+    best = found.get("best")
+    listed = next((e for e in audit.estimates if e.method == "epsilon-star-empirical"), None)
+    if listed is not None:
+        if not measurable(listed):
+            return None
+        fpr, fnr = np.append(fpr, listed.details["fpr"]), np.append(fnr, listed.details["fnr"])
+        eps, best = np.append(eps, listed.epsilon), eps.size
     keep = np.flatnonzero(np.isfinite(eps) & (fpr > 0) & (fpr < 1))
     if keep.size == 0:
         return None
     keep = keep[np.argsort(fpr[keep], kind="stable")]
-    best = found.get("best")
     at = np.flatnonzero(keep == best) if best is not None else np.array([], dtype=int)
     if keep.size > points:
         even = np.linspace(0, keep.size - 1, points).round().astype(int)
@@ -129,3 +173,16 @@ def star(audit: Audit, points: int) -> dict[str, Any] | None:
         at = np.searchsorted(chosen, at)
         keep = keep[chosen]
     return {"fpr": fpr[keep], "fnr": fnr[keep], "epsilon": eps[keep], "best": int(at[0]) if at.size else None}
+
+
+def measurable(estimate: Estimate) -> bool:
+    """Whether an estimate has a value at all; Epsilon* has none where the losses cannot tell."""
+    return bool(estimate.details.get("measurable", True))
+
+
+def lead(audit: Audit) -> float | None:
+    """The largest measured TPR − FPR over the thresholds of the curve."""
+    curve = audit.curve
+    if not curve or len(curve.get("fpr", ())) == 0:
+        return None
+    return float(np.max(np.asarray(curve["tpr"], dtype=float) - np.asarray(curve["fpr"], dtype=float)).clip(0.0))

@@ -260,7 +260,9 @@ def _adversary(audit: Audit, pictures: Mapping[str, Mapping[str, Drawing]]) -> s
 
 def _difference(neighbour: Mapping[str, Any]) -> str:
     removed, added, away, by = (neighbour.get(key) for key in ("removed", "added", "distance", "by"))
-    told = "" if away is None else f" Of all choices it is the most dissimilar one, {float(away):.4g} by {short(by)}."
+    told = (
+        "" if away is None else f" Of all choices this one differs most: its {short(by)} distance is {float(away):.4g}."
+    )
     if removed is not None and added is not None:
         return f"D′ is D with row {removed} replaced by row {added} of the other records.{told}"
     if removed is not None:
@@ -275,7 +277,7 @@ def _final_caption(audit: Audit) -> str:
     means = [
         f"{share(float(found['mean'][key]))} for runs {name}" for name, key in WORLDS if found.get(key) is not None
     ]
-    return f"The mean final belief is {' and '.join(means)}. A belief of 50 % is that of somebody who saw nothing."
+    return f"The mean final belief is {' and '.join(means)}. Without any observation the belief is 50 %."
 
 
 def _sensitivities(audit: Audit, pictures: Mapping[str, Mapping[str, Drawing]]) -> str:
@@ -323,8 +325,8 @@ def _others(audit: Audit) -> str:
     if yeom:
         body += paragraph(
             "An adversary who sees only the losses of the finished model calls a record a member if its loss is at "
-            f"most the mean training loss. His advantage is {float(yeom['advantage']):.3g}; that of the adversary who "
-            f"reads the gradients is {float((audit.details.get('advantage') or {}).get('trajectory', 0.0)):.3g}."
+            f"most the mean training loss. Their advantage is {float(yeom['advantage']):.3g}; that of the adversary "
+            f"who reads the gradients is {float((audit.details.get('advantage') or {}).get('trajectory', 0.0)):.3g}."
         )
         lines = [("measured, mean of the models", f"{yeom['advantage']:.4g}", _interval(yeom, "advantage"))]
         lines += [
@@ -344,8 +346,8 @@ def _others(audit: Audit) -> str:
         )
     if utility:
         body += paragraph(
-            f"The models classify {share(utility['accuracy'])} of {utility['records']} test records rightly in the "
-            f"mean (middle 90 % of the models: {share(utility['low'])} to {share(utility['high'])}), with noise scaled "
-            f"to the {short((audit.details.get('target') or {}).get('noise', 'global'))} sensitivity."
+            f"On average the models classify {share(utility['accuracy'])} of {utility['records']} test records "
+            f"correctly (middle 90 % of the models: {share(utility['low'])} to {share(utility['high'])}), with noise "
+            f"scaled to the {short((audit.details.get('target') or {}).get('noise', 'global'))} sensitivity."
         )
     return section("others", "Loss-threshold adversary and utility", body) if body else ""

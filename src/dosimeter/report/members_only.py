@@ -173,7 +173,7 @@ def _measured(audit: Audit) -> str:
         )
     body = paragraph(
         "ε̃ is a measurement: the bound of the attack that sees the model, {c+ε}_lb, less that of a baseline that does "
-        "not, c_lb. It is a lower bound on ε only if the baseline is as good as any can be. It is 0 unless the attack "
+        "not, c_lb. It would be a lower bound on ε only if no baseline could do better. It is 0 unless the attack "
         "does better than with models that never saw these members."
     )
     body += table(
@@ -240,13 +240,7 @@ def _null(audit: Audit, pictures: Mapping[str, Mapping[str, Drawing]]) -> str:
 def _strength(audit: Audit, pictures: Mapping[str, Mapping[str, Drawing]]) -> str:
     found = audit.details["strength"]
     sizes, variants = found["size"], found["helper"]
-    lead = (
-        "The baseline still gets better with more training records: c_lb is too low and ε̃ too high."
-        if found["rising"]
-        else "More training records did not make the baseline better beyond chance."
-    )
-    chance = found["rising_p_value"]
-    body = paragraph(lead + ("" if chance is None else f" (p = {small(chance)})"), "note" if found["rising"] else "")
+    body = paragraph(_rising(found), "note" if found["rising"] else "")
     caption = f"c_lb at {found['guesses']} guesses for baselines trained on parts of the records."
     body += figure("baseline-size", "Baseline by training size", caption, pictures)
     body += table(
@@ -259,16 +253,37 @@ def _strength(audit: Audit, pictures: Mapping[str, Mapping[str, Drawing]]) -> st
     return section("strength", "How strong the baseline is", body)
 
 
+def _rising(found: Mapping[str, Any]) -> str:
+    """What the line of the baseline does, and whether that is more than chance."""
+    sizes, chance = found["size"], found["rising_p_value"]
+    line = ""
+    if len(sizes) >= 2:
+        first, last = (float(sizes[k]["c_lb"]) for k in (0, -1))
+        moves = "rises" if last > first else "falls" if last < first else "stays"
+        ends = (
+            f"at {epsilon(last)}"
+            if last == first
+            else f"from {epsilon(first)} ({sizes[0]['records']} records) to {epsilon(last)} ({sizes[-1]['records']})"
+        )
+        line = f"Over all training sizes c_lb {moves} {ends}. "
+    if chance is None:
+        return line + "There are too few records to tell whether more of them would make the baseline better."
+    step = f"From half of the records to all of them (p = {small(chance)}) "
+    if found["rising"]:
+        return line + step + "the baseline still gets better: c_lb is too low and ε̃ too high."
+    return line + step + "no gain beyond chance was found."
+
+
 def _game(audit: Audit) -> str:
     game = audit.details["game"]
     lines = [
         f"{game['members']} members: {game['generator_members']} for the generator, {game['train_members']} to train "
-        f"the classifiers, {game['audit_pairs']} to audit; no member is in two parts. A stand-in learns from the first "
-        "part and from the one that it is not asked about.",
+        f"the classifiers, {game['audit_pairs']} to audit; no member is in two parts. A stand-in, a model that takes "
+        "the target's place, is trained on members that it is not asked about.",
         f"Non-members from {short(game['generator'])}; {game['sampled']} generated, {game['filtered']} dropped by the "
         f"filter, {share(float(game['copies_share']))} exact copies of members, "
         f"{game['copies_left_out']} of them left out.",
-        "Generated records of the helper, the classifiers and the audit are disjoint. That the members were really "
-        "trained on is taken from the caller: no black box can prove it.",
+        "Generated records of the helper, the classifiers and the audit are disjoint. That the model was trained on "
+        "the members is taken on trust: outputs alone cannot prove it.",
     ]
-    return section("game", "How the game was dealt", bullets(lines))
+    return section("game", "How the audit was run", bullets(lines))

@@ -75,13 +75,14 @@ def to_html(audit: Audit, *, title: str | None = None) -> str:
 
 def _subtitle(audit: Audit) -> str:
     meta = audit.metadata
-    by_coins = meta.get("kind") in ("training", "one-run", "gradients")
-    words = ("coins fell on in", "on out") if by_coins else ("members", "non-members")
-    found = [
-        f"{meta[key]:,} {word}".replace(",", " ")
-        for key, word in zip(("members", "nonmembers"), words, strict=True)
-        if isinstance(meta.get(key), int)
-    ]
+    counts = [meta.get(key) for key in ("members", "nonmembers")]
+    found = []
+    if all(isinstance(count, int) for count in counts):
+        by_coins = meta.get("kind") in ("training", "one-run", "gradients")
+        words = ("{} coins said in", "{} out") if by_coins else ("{} members", "{} non-members")
+        found = [text.format(f"{n:,}".replace(",", " ")) for text, n in zip(words, counts, strict=True)]
+    elif isinstance(counts[0], int):
+        found = [f"{counts[0]:,} members".replace(",", " ")]
     found += [value(meta[key]) for key in ("created", "date") if meta.get(key)]
     if meta.get("version"):
         found.append(f"dosimeter {short(meta['version'])}")

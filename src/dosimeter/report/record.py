@@ -10,23 +10,25 @@ from dosimeter.audits.audit import Audit
 from dosimeter.estimate import Estimate, Validity, percent
 from dosimeter.report import facts
 from dosimeter.report.markup import bullets, paragraph, section, table
-from dosimeter.report.text import NOT_STATED, epsilon, rows, small, value
+from dosimeter.report.text import NOT_STATED, epsilon, rows, small, value, whose
 
 MEANING = {
     Validity.FINITE_SAMPLE: "a confidence bound for any mechanism, at this sample size",
     Validity.RANDOM_SPLIT: "a confidence bound for any mechanism if chance alone decided which records were members",
-    Validity.INDEPENDENT_RUNS: "a confidence bound for any mechanism if the records' results are independent tries",
+    Validity.INDEPENDENT_RUNS: "a confidence bound for any mechanism if every score comes from a run of its own",
     Validity.CREDIBLE: "a posterior probability under a stated prior, not a confidence",
     Validity.ASSUMES_GAUSSIAN: "holds only if the mechanism is Gaussian",
     Validity.ASYMPTOTIC: "holds for large samples, approximately",
     Validity.INSTANCE_METRIC: "describes this one trained model, not the method that trained it",
     Validity.MEASUREMENT: "a measured difference, not a bound",
-    Validity.EXPLORATORY: "the best of many looks without correction: to find something, not to claim it",
+    Validity.EXPLORATORY: (
+        "not to be claimed: the largest of several values, or computed as if dependent scores were independent"
+    ),
 }
 
 # Field of NIST SP 800-226, keys of the metadata that fill it, and what it asks.
 FIELDS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Unit of privacy", ("unit_of_privacy", "unit")),
+    ("Unit of privacy", ("unit_of_privacy",)),
     ("Neighbouring relation", ("neighbours", "neighbouring_relation")),
     ("Privacy parameters ε and δ", ("guarantee",)),
     ("Trust model", ("trust_model",)),
@@ -43,6 +45,8 @@ FIELDS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def _interval(e: Estimate) -> str:
+    if e.validity == Validity.MEASUREMENT or not facts.measurable(e):
+        return "–"
     return f"{epsilon(e.low)} to {epsilon(e.high)}" if math.isfinite(e.high) else f"{epsilon(e.low)} or more"
 
 
@@ -51,8 +55,9 @@ def numbers(audit: Audit) -> str:
     lines = [
         (
             e.method,
-            epsilon(e.epsilon),
+            epsilon(e.epsilon) if facts.measurable(e) else "cannot tell",
             _interval(e),
+            whose(e.neighbours, facts.unit(audit)) or "–",
             e.validity,
             " ".join([e.claim, *(f"Note: {w}." for w in (w.rstrip(".") for w in e.warnings))]),
         )
@@ -62,12 +67,13 @@ def numbers(audit: Audit) -> str:
     levels = sorted({(e.delta, e.confidence) for e in audit.estimates})
     at = " and ".join(f"δ = {small(d)} and {percent(c)}" for d, c in levels)
     body = paragraph(
-        f"The first row is the headline; all are at {at}. "
+        f"The first row is the headline; all are at {at}. An ε for replacing one record and an ε for adding or "
+        "removing one are different numbers. "
         "Do not pick the largest: each number has its own meaning and its own chance of error."
     )
     body += table(
         "Every number, what stands behind it, and the sentence that may be quoted",
-        ("method", "ε", "interval", "validity", "claim"),
+        ("method", "ε", "interval", "whose ε", "validity", "claim"),
         lines,
         numeric=(1,),
         css_class="claims",
@@ -98,9 +104,9 @@ def limits(audit: Audit) -> str:
     """What this audit cannot show."""
     head = audit.headline
     lines = [
-        "That the model is private. A lower bound says what this attack has found; "
-        "a better attack, or more records, may find more.",
-        "What a stronger attacker can do: one who sees gradients, trains models of his own, or plants records.",
+        "That the model is private. A lower bound says what this attack has proven; "
+        "a better attack, or more records, may prove more.",
+        "What stronger attackers can do: those who see gradients, train models of their own, or plant records.",
         "The risk of each single person. The bound speaks of the records that were tried; "
         "one unusual record may be more exposed than all of them.",
         "Anything about people who resemble the members but were not in the data: "
@@ -113,12 +119,15 @@ def limits(audit: Audit) -> str:
             "Whether members and non-members come from one distribution: it was not checked, "
             "and if they do not, no number here is about privacy.",
         )
-    if head.low == 0:
+    if head.validity.is_bound and head.low == 0:
         lines.insert(0, "Anything above chance: the bound is 0, which is not evidence of privacy.")
-    if head.validity == Validity.INDEPENDENT_RUNS:
+    if head.validity == Validity.RANDOM_SPLIT:
         lines.append(
-            "How far records of one training run depend on each other: the headline treats them as independent tries."
+            "Whether members and non-members are a random split of one population: the headline rests on it. A mask of "
+            "fair coins, drawn before the training, would make it certain."
         )
+    if head.validity == Validity.INDEPENDENT_RUNS:
+        lines.append("Whether every score comes from a run of its own: the headline rests on it.")
     if any(e.validity == Validity.INSTANCE_METRIC for e in audit.estimates):
         lines.append("The DP ε of the training method from Epsilon*: that number is about this one model.")
     if audit.upper:
@@ -134,7 +143,7 @@ def limits(audit: Audit) -> str:
 def nist(audit: Audit) -> str:
     """The fields that an evaluation after NIST SP 800-226 asks for, filled or marked as not stated."""
     known: dict[str, Any] = {}
-    stated = facts.guarantee(audit)
+    stated = facts.drawn(audit)[1] or facts.other_guarantee(audit)
     if stated is not None:
         known = {
             "neighbours": stated.neighbours,
@@ -144,6 +153,8 @@ def nist(audit: Audit) -> str:
     for source in (audit.metadata, audit.metadata.get("dp"), audit.metadata.get("statement")):
         if isinstance(source, Mapping):
             known.update({k: v for k, v in source.items() if v is not None})
+    if known.get("unit"):
+        known.setdefault("unit_of_privacy", f"one {known['unit']}")
     lines = []
     for field, keys in FIELDS:
         found = [(k, known[k]) for k in keys if k in known]
@@ -154,7 +165,7 @@ def nist(audit: Audit) -> str:
     missing = [i for i, line in enumerate(lines) if line[1] == NOT_STATED]
     body = paragraph(
         "NIST SP 800-226 (Guidelines for Evaluating Differential Privacy Guarantees) asks for the following. "
-        f"{len(lines) - len(missing)} of {len(lines)} are stated; the rest the audit was not told."
+        f"Stated to the audit: {len(lines) - len(missing)} of {len(lines)}."
     )
     body += table(
         "Fields of an evaluation of a differential privacy guarantee", ("field", "stated"), lines, css_class="keys"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter.estimate import number
+from dosimeter.estimators.claims import change
 
 NOT_STATED = "not stated"
 LONGEST = 400
@@ -44,6 +45,18 @@ def share(value: float | None) -> str:
 def epsilon(value: float | None) -> str:
     """An ε: four digits, ∞ for an infinite or missing number."""
     return number(math.inf if value is None else float(value))
+
+
+def whose(neighbours: str | None, unit: str = "record") -> str:
+    """Whose ε a number is, e.g. "for replacing one record"; "" where it is not known."""
+    if neighbours is None:
+        return ""
+    return f"for {change(neighbours, unit) or f'{clean(neighbours)} neighbours'}"
+
+
+def joined(*parts: str) -> str:
+    """Parts of a note, those that are there."""
+    return "; ".join(part for part in parts if part)
 
 
 def small(value: float) -> str:

@@ -119,7 +119,7 @@ def guesses(canvas: Canvas, audit: Audit) -> dict[str, Any] | None:
     low = audit.headline.low
     lines = [(0.5, "guessing")]
     if 0 < low < math.inf:
-        lines.append((1 / (1 + math.exp(-low)), f"most that ε = {epsilon(low)} allows on average"))
+        lines.append((1 / (1 + math.exp(-low)), f"most that a guarantee of ε = {epsilon(low)} allows on average"))
     return _path(canvas, rows, "guesses made, the surest first", "share of right guesses", lines, left=False)
 
 
@@ -184,7 +184,7 @@ def played(audit: Audit) -> str:
     count, origin = meta.get("trainings") or {}, meta.get("provenance") or {}
     if count and origin:
         body += paragraph(
-            f"{origin['computed']} trainings were computed now, {origin['cached']} were found in the store, "
+            f"Trainings: {origin['computed']} computed now, {origin['cached']} taken from the store, "
             f"{count['failed']} failed.",
             "note",
         )
@@ -198,7 +198,7 @@ def played(audit: Audit) -> str:
         shown = [f"{f['stage']} {f['index']}, seed {f['seed']}: {short(f['reason'])}" for f in failed[:10]]
         more = [f"… and {len(failed) - 10} more"] if len(failed) > 10 else []
         body += f"<h3>Trainings that failed</h3>{bullets([*shown, *more], 'note')}"
-    return section("game", "How it was played", body)
+    return section("game", "How the audit was run", body)
 
 
 def _game(meta: Mapping[str, Any]) -> list[str]:
@@ -217,7 +217,7 @@ def _game(meta: Mapping[str, Any]) -> list[str]:
     else:
         rest = (
             f"Then {meta.get('runs')} models were trained on all other records, and a fair coin decided in each for "
-            "each point whether it was in. Nothing else differs between the runs but their randomness."
+            "each point whether it was in. The runs differ in these coins and in their random numbers only."
         )
     return [first, rest]
 
@@ -273,7 +273,8 @@ def guessed(audit: Audit, pictures: Pictures) -> str:
     made, right = int(found["guesses"][-1]), int(found["correct"][-1])
     caption = (
         f"All {made} guesses, half “in” for the highest scores and half “out” for the lowest: {right} right "
-        f"({share(right / made)}). The bound uses the number of guesses that shows most, and pays for the choice."
+        f"({share(right / made)}). A guarantee of ε limits the expected share of right guesses at every number of "
+        "guesses."
     )
     return section("guesses", "How many guesses were right", figure("guesses", "Right guesses", caption, pictures))
 

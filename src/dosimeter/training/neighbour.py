@@ -11,6 +11,8 @@ import numpy.typing as npt
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 
+RELATIONS = ("add/remove", "replace")  # how D and D' may differ
+
 
 @dataclass(frozen=True)
 class Neighbour:
@@ -44,15 +46,19 @@ class Transcript:
 
     `distances` are ‖Δ‖, `projections` ⟨noise, Δ⟩ with the noise that was added to the sum, `deviations` the standard
     deviation of that noise: arrays (steps,), or (repetitions, steps) from `stack`. A mini-batch without the record in
-    which D and D' differ has distance 0. `canaries` are the observations of a recipe's Dirac canaries.
+    which D and D' differ has distance 0. `canaries` are the observations of a recipe's Dirac canaries. `neighbours`
+    says how D and D' differ, "add/remove" or "replace", where that is known.
     """
 
     distances: FloatArray
     projections: FloatArray
     deviations: FloatArray
     canaries: FloatArray | None = None
+    neighbours: str | None = None
 
     def __post_init__(self) -> None:
+        if self.neighbours is not None:
+            check.choice("neighbours", self.neighbours, RELATIONS)
         for name in ("distances", "projections", "deviations", "canaries"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, np.asarray(getattr(self, name), np.float64))
@@ -77,12 +83,18 @@ class Transcript:
                     f"transcripts[{at}] has shape {one.distances.shape}, the first {given[0].distances.shape}; "
                     "stack trainings of equally many steps."
                 )
+            if one.neighbours != given[0].neighbours:
+                raise InputError(
+                    f"transcripts[{at}] is of neighbours {one.neighbours!r}, the first of {given[0].neighbours!r}; "
+                    "stack trainings on one pair of data sets."
+                )
         canaries = [one.canaries for one in given if one.canaries is not None]
         return cls(
             np.stack([one.distances for one in given]),
             np.stack([one.projections for one in given]),
             np.stack([one.deviations for one in given]),
             np.stack(canaries) if len(canaries) == len(given) else None,
+            given[0].neighbours,
         )
 
     def log_odds(self, *, deviation: npt.ArrayLike | None = None, trained_on_d: npt.ArrayLike = True) -> FloatArray:
