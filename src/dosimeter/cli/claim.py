@@ -38,7 +38,7 @@ def claim(
 
         dosimeter claim runs.npz --epsilon 1 --delta 1e-5 --mu 0.27
 
-    rejects the claim at run 235, so its exit code is 1.
+    rejects the claim at run 186, so its exit code is 1.
     """
     from dosimeter._validate import InputError
     from dosimeter.estimators.claim import claim as test

@@ -36,7 +36,7 @@ def panoramia(
 
         dosimeter panoramia game.npz
 
-    measures ε̃ = 2.306 and shows the two bounds that it is the difference of.
+    measures ε̃ = 2.15 and shows the two bounds that it is the difference of.
     """
     from dosimeter.cli.one_run import guesses_option
     from dosimeter.estimators.panoramia import panoramia as estimate
