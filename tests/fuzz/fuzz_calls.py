@@ -242,7 +242,7 @@ CALLS = {
             {key: good[key]},
         )
         for kind, good in ((dm.Estimate, LOWER.to_dict()), (dm.Guarantee, UPPER.to_dict()))
-        for key in good.keys() - {"claim"}
+        for key in sorted(good.keys() - {"claim"})
     },
     "audit_scores": (
         audit_scores,
