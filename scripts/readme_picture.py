@@ -21,7 +21,7 @@ SHOWN = {
     "clopper-pearson, uniform": "Clopper–Pearson, uniform band (valid)",
     "clopper-pearson, split": "Clopper–Pearson, split (valid)",
     "clopper-pearson, naive": "Clopper–Pearson, best threshold (not valid)",
-    "bayesian, naive": "Bayesian, best threshold (not valid)",
+    "bayesian, split": "Joint posterior, split (credible, not confidence)",
 }
 
 
