@@ -1,4 +1,5 @@
 import io
+import json
 import struct
 import warnings
 import zipfile
@@ -10,7 +11,7 @@ from pyarrow import parquet
 
 from dosimeter._validate import InputError
 from dosimeter.evidence import OneRun, Scores
-from dosimeter.reading import pick, read_columns
+from dosimeter.reading import pick, read_columns, strict_json
 
 MEMBERS, NONMEMBERS = np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.0])
 
@@ -260,3 +261,65 @@ class TestBrokenTables:
 def test_pick_takes_the_first_choice_that_is_there():
     columns = {"a": MEMBERS, "b": MEMBERS, "c": MEMBERS}
     assert pick(columns, "f", ("a", "x"), ("b", "c"), ("a",)) == ("b", "c")
+
+
+class TestStrictJson:
+    def test_reads_what_json_dumps_wrote(self):
+        values = {"a": [1, -2.5e-300, None, True, "ε\u2028", {}], "seed": 2**128, "": {"b": []}}
+        assert strict_json(json.dumps(values)) == values
+        assert strict_json(json.dumps(values, ensure_ascii=False).encode()) == values
+
+    @pytest.mark.parametrize(
+        ("text", "word"),
+        [
+            ("", "empty"),
+            (" \n", "empty"),
+            (b"", "empty"),
+            (b"\xff\xfe", "UTF-8"),
+            (None, "text"),
+            (12, "text"),
+            ("{", "line 1"),
+            ('{"a": 1} x', "line 1"),
+            ('{"a": NaN}', "NaN"),
+            ("[Infinity]", "Infinity"),
+            ("[-Infinity]", "-Infinity"),
+            ("[1e400]", "1e400"),
+            ("[" + "1" + "0" * 400 + "]", "1000"),
+            ("[-" + "9" * 100_000 + "]", "-999"),
+            ("[" + "9" * 100_000 + ".5]", "999"),
+            ('{"low": 3, "low": 0}', "'low'"),
+            ('[{"a": {"b": 1, "b": 1}}]', "'b'"),
+            ('{"low": 3, "\\u006cow": 0}', "'low'"),
+            ('"\\ud800"', "surrogate"),
+            ('{"\\udfff": 1}', "surrogate"),
+            ("[" * 65 + "]" * 65, "64"),
+            ('{"a":' * 65 + "1" + "}" * 65, "64"),
+            ("[" * 100_000, "64"),
+            ("[" * 100_000 + "]" * 100_000, "64"),
+            ('{"a":' * 100_000, "64"),
+            ('{"a\nb": 1}', "line 1"),
+        ],
+    )
+    def test_anything_else_is_one_short_sentence(self, text, word):
+        with pytest.raises(InputError) as caught:
+            strict_json(text, what="audit.json")
+        message = str(caught.value)
+        assert message.startswith("audit.json")
+        assert word in message
+        assert "\n" not in message
+        assert len(message) <= 200
+
+    def test_64_levels_are_read(self):
+        assert strict_json("[" * 64 + "]" * 64)
+
+    def test_a_large_text_is_not_parsed(self):
+        with pytest.raises(InputError, match="67108864"):
+            strict_json(" " * (2**26 + 1) + "[")
+        with pytest.raises(InputError, match="67108864"):
+            strict_json(b"[" * (2**26 + 1))
+
+    def test_a_key_of_any_length_is_shown_shortened(self):
+        key = "k" * 10_000
+        with pytest.raises(InputError) as caught:
+            strict_json(f'{{"{key}": 1, "{key}": 2}}')
+        assert len(str(caught.value)) <= 200

@@ -14,6 +14,7 @@ from dosimeter._validate import InputError, show
 from dosimeter.accounting import Guarantee
 from dosimeter.audits.guard import Guard
 from dosimeter.estimate import Estimate, plain
+from dosimeter.reading import strict_json
 
 __all__ = ["SCHEMA", "Audit", "Guard"]
 
@@ -91,7 +92,7 @@ class Audit:
     def from_json(cls, text: str) -> Audit:
         """Read back what `to_json` wrote."""
         try:
-            values = json.loads(text)
+            values = strict_json(text, what="the audit")
             if values["schema"] != SCHEMA:
                 raise InputError(
                     f"the audit has schema {show(values['schema'])}, this version reads {SCHEMA}; write it again."
