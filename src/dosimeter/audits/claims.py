@@ -130,7 +130,7 @@ def check_budget(coins: int, *, delta: float, confidence: float, claim: Claim | 
                 f"{number(claim.epsilon)} at {percent(confidence)} confidence; pass more runs. {PLAN}."
             )
         return
-    if largest_provable(coins, delta, 1 - confidence, independent=False) <= 0:
+    if largest_provable(coins, delta, 1 - confidence) <= 0:
         raise InputError(
             f"{coins} coins (models × points) are too few: even a perfect attack could show nothing at "
             f"{percent(confidence)} confidence and delta = {delta:g}; pass more runs. {PLAN}."

@@ -46,8 +46,8 @@ def audit_scores(
         )
     delta, confidence, seed = check.delta(delta), check.confidence(confidence), check.seed(seed)
     resamples = check.whole("resamples", resamples, 0, "pass e.g. 1000, or 0 for no interval of Epsilon*", 10**6)
-    at: dict[str, Any] = {"delta": delta, "confidence": confidence, "seed": seed}
-    one: dict[str, Any] = {**at, "threshold": threshold, "fpr": fpr}
+    at: dict[str, Any] = {"delta": delta, "confidence": confidence}
+    one: dict[str, Any] = {**at, "seed": seed, "threshold": threshold, "fpr": fpr}
     # "uniform" is no choice for the posterior, which needs one threshold: it then takes its own default.
     posterior = {**one, "threshold": None if isinstance(threshold, str) and threshold == "uniform" else threshold}
     estimates: list[Estimate] = [lower_bound(scores, **at), clopper_pearson(scores, **one)]
