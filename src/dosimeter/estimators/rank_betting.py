@@ -72,11 +72,13 @@ def _log_wealth(hits: FloatArray, misses: FloatArray, epsilon: float) -> float:
     return float(np.max(special.logsumexp(logs, axis=1))) - math.log(stakes.size)
 
 
-def _betting_bound(right: BoolArray, level: float) -> float:
-    """The largest ε at which the mean wealth reaches 1/level; the wealth falls as ε rises."""
+def betting_bound(hits: FloatArray, misses: FloatArray, level: float) -> float:
+    """The largest ε at which the mean wealth reaches 1/level at one of the corners; the wealth falls as ε rises.
+
+    `hits` and `misses` count right and wrong guesses at the corners: all that a verifier needs of the guesses.
+    """
     from scipy.optimize import brentq
 
-    hits, misses = _corners(right)
     if hits.size == 0:
         return 0.0
     goal = -math.log(level)
@@ -122,7 +124,8 @@ def rank_betting(
         remedy = "pass the number of audit records, at least the number of guesses"
         total = right.size if records is None else check.whole("records", records, right.size, remedy, MOST_RECORDS)
     share, floor = delta_share(total, d, level)
-    found = _betting_bound(right, level - share)
+    hits, misses = _corners(right)
+    found = betting_bound(hits, misses, level - share)
     epsilon = found if found > floor else 0.0
     if floor > 0.0:
         warnings = (*warnings, _floor_warning(total, d, floor))
@@ -142,6 +145,7 @@ def rank_betting(
             "correct": int(right.sum()),
             "level_for_delta": share,
             "floor": floor,
+            "corners": {"right": hits.astype(np.int64), "wrong": misses.astype(np.int64)},
         },
     )
 
