@@ -20,6 +20,7 @@ from dosimeter.reading import strict_json
 
 __all__ = ["SCHEMA", "Audit", "Guard"]
 
+
 @dataclass(frozen=True)
 class Audit:
     """Bounds (the headline first), what was checked, what it means for a person, and what the charts need.

@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -344,7 +345,7 @@ def _of_guard(file: AuditFile) -> Iterator[str]:
         below = any(p is not None and p <= level for p in tests)
         if below != guard.shift:
             yield f"guard: shift is {str(guard.shift).lower()}, its p-values say {str(below).lower()}"
-    elif guard.checked and file.schema_ > 1 and file.estimates[0].validity == Validity.RANDOM_SPLIT:
+    elif guard.checked and file.schema_ > 1 and Validity(file.estimates[0].validity) is Validity.RANDOM_SPLIT:
         yield "guard: checked is true, but no p-value says what was found"
 
 
@@ -362,11 +363,11 @@ def _of_curve(curve: CurveFile) -> Iterator[str]:
         yield "curve: its columns must be of one length, at least 1"
         return
     for name in ("fpr", "tpr"):
-        if any(b < a for a, b in zip(given[name], given[name][1:], strict=False)):
+        if any(b < a for a, b in pairwise(given[name])):
             yield f"curve: {name} must not fall along the curve"
             return
     rates = [p.fpr for p in curve.tpr_at_fpr]
-    if any(b <= a for a, b in zip(rates, rates[1:], strict=False)):
+    if any(b <= a for a, b in pairwise(rates)):
         yield "curve: the points of tpr_at_fpr must rise in fpr, each named once"
         return
     for point in curve.tpr_at_fpr:
@@ -390,8 +391,8 @@ def _of_point(point: TprFile, fpr: list[float], tpr: list[float]) -> Iterator[st
 def _auc_range(fpr: list[float], tpr: list[float]) -> tuple[float, float]:
     """The least and the largest area under a rising curve through these points, (0, 0) and (1, 1)."""
     x, y = [0.0, *fpr, 1.0], [0.0, *tpr, 1.0]
-    steps = list(zip(x, x[1:], y, y[1:], strict=False))
-    return sum((b - a) * s for a, b, s, _ in steps), sum((b - a) * t for a, b, _, t in steps)
+    steps = list(zip(pairwise(x), pairwise(y), strict=True))
+    return sum((b - a) * s for (a, b), (s, _) in steps), sum((b - a) * t for (a, b), (_, t) in steps)
 
 
 def _of_drawings(file: AuditFile) -> Iterator[str]:

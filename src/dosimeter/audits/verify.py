@@ -43,6 +43,7 @@ MOST_BINS = 4096
 CLOSE = 1e-6  # what a sum in another order may change
 ON_ONE_HALF = "chosen on one half, bounded on the other"
 AT_FPR = "fixed at FPR "
+_OF_ALL = ("lower-bound", "one-run")  # whose bins count all records of the audit, as the ROC curve does
 _DAMAGED = (ArithmeticError, KeyError, TypeError, ValueError, IndexError, AttributeError)  # what bad evidence provokes
 
 
@@ -98,11 +99,11 @@ class Verification:
         return next((f for f in self.findings if f.subject == subject), None)
 
 
-class _Unknown(Exception):
+class _UnknownError(Exception):
     """The audit does not carry what this number could be recomputed from."""
 
 
-class _Wrong(Exception):
+class _WrongError(Exception):
     """The evidence contradicts the audit, or cannot be evidence at all."""
 
 
@@ -146,7 +147,7 @@ def verify(audit: Audit, *, data: Scores | OneRun | None = None) -> Verification
     audit = Audit.from_dict(audit.to_dict())  # evidence as a file holds it, whoever built the audit
     found = [_finding(e, audit) for e in audit.estimates]
     parts = [part for part, _ in found]
-    bins = _bins_or_none(audit.headline)
+    bins = next((b for e in audit.estimates if e.method in _OF_ALL for b in [_bins_or_none(e)] if b is not None), None)
     if audit.curve.get("fpr"):
         parts.append(_checked("curve", lambda: _curve_follows(audit, bins)))
     if _has_coins(audit):
@@ -163,9 +164,9 @@ def _finding(estimate: Estimate, audit: Audit) -> tuple[Finding, float | None]:
     try:
         again = _recompute(estimate, audit)
         _compare(estimate, again)
-    except _Unknown as error:
+    except _UnknownError as error:
         return Finding(estimate.method, Standing.UNKNOWN, str(error), stated), None
-    except _Wrong as error:
+    except _WrongError as error:
         return Finding(estimate.method, Standing.CONTRADICTED, str(error), stated), None
     except _DAMAGED as error:
         reason = f"its evidence is damaged ({show(str(error))})"
@@ -176,9 +177,9 @@ def _finding(estimate: Estimate, audit: Audit) -> tuple[Finding, float | None]:
 def _checked(subject: str, check: Callable[[], str]) -> Finding:
     try:
         return Finding(subject, Standing.FOLLOWS, check())
-    except _Unknown as error:
+    except _UnknownError as error:
         return Finding(subject, Standing.UNKNOWN, str(error))
-    except _Wrong as error:
+    except _WrongError as error:
         return Finding(subject, Standing.CONTRADICTED, str(error))
     except _DAMAGED as error:
         return Finding(subject, Standing.CONTRADICTED, f"it is damaged ({show(str(error))})")
@@ -188,14 +189,16 @@ def _compare(stated: Estimate, again: _Again) -> None:
     for name in ("epsilon", "low", "high"):
         here, there = getattr(stated, name), getattr(again, name)
         if not _close(here, there):
-            raise _Wrong(f"{name} is stated as {number(here)}, the evidence gives {number(there)}")
+            raise _WrongError(f"{name} is stated as {number(here)}, the evidence gives {number(there)}")
     if stated.validity not in again.validities:
-        raise _Wrong(f"validity is stated as {stated.validity}, the evidence allows {' or '.join(again.validities)}")
+        raise _WrongError(
+            f"validity is stated as {stated.validity}, the evidence allows {' or '.join(again.validities)}"
+        )
     if again.neighbours is not None and stated.neighbours not in again.neighbours:
-        raise _Wrong(f"neighbours is stated as {stated.neighbours}, the evidence is about {again.neighbours[0]}")
+        raise _WrongError(f"neighbours is stated as {stated.neighbours}, the evidence is about {again.neighbours[0]}")
     most = stated.details.get("largest_provable")
     if again.most is not None and most is not None and not _close(most, again.most):
-        raise _Wrong(f"largest_provable is stated as {show(most)}, it is {number(again.most)}")
+        raise _WrongError(f"largest_provable is stated as {show(most)}, it is {number(again.most)}")
 
 
 def _close(a: float, b: float) -> bool:
@@ -207,9 +210,9 @@ def _close(a: float, b: float) -> bool:
 
 def _recompute(e: Estimate, audit: Audit) -> _Again:
     if audit.schema == 1 and e.counts is None:
-        raise _Unknown("files of schema 1 carry no evidence")
+        raise _UnknownError("files of schema 1 carry no evidence")
     if e.confidence <= 0:
-        raise _Unknown("it has no confidence level")
+        raise _UnknownError("it has no confidence level")
     if "bins" in e.details:
         return _from_bins(e)
     if "paths" in e.details:
@@ -217,7 +220,9 @@ def _recompute(e: Estimate, audit: Audit) -> _Again:
     name = e.method.partition(",")[0] if e.method.startswith("panoramia") else e.method
     way = _WAYS.get(name)
     if way is None:
-        raise _Unknown("it is no bound, and carries no evidence" if not _is_claimed(e) else "it carries no evidence")
+        raise _UnknownError(
+            "it is no bound, and carries no evidence" if not _is_claimed(e) else "it carries no evidence"
+        )
     return way(e, audit)
 
 
@@ -228,7 +233,7 @@ def _is_claimed(e: Estimate) -> bool:
 def _whole(values: Any, what: str, most: int = MOST_RECORDS) -> IntArray:
     """Counts from JSON: whole numbers that are not negative."""
     if not isinstance(values, list) or not all(type(v) is int and 0 <= v <= most for v in values):
-        raise _Wrong(f"{what} must be a list of counts")
+        raise _WrongError(f"{what} must be a list of counts")
     return np.array(values, np.int64)
 
 
@@ -240,35 +245,35 @@ def _bins(e: Estimate) -> Bins:
     stored = e.details["bins"]
     records, members = (_whole(stored[name], f"bins.{name}") for name in ("records", "members"))
     if records.size != members.size or not 1 <= records.size <= MOST_BINS:
-        raise _Wrong(f"bins must be two lists of one length, 1 to {MOST_BINS}")
+        raise _WrongError(f"bins must be two lists of one length, 1 to {MOST_BINS}")
     if (records < 1).any() or (members > records).any() or records.sum() > MOST_RECORDS:
-        raise _Wrong("bins must hold at least one record each, and no more members than records")
+        raise _WrongError("bins must hold at least one record each, and no more members than records")
     if not 0 < members.sum() < records.sum():
-        raise _Wrong("bins must hold members and non-members")
+        raise _WrongError("bins must hold members and non-members")
     return Bins(records, members)
 
 
 def _bins_or_none(e: Estimate) -> Bins | None:
     try:
         return _bins(e) if "bins" in e.details else None
-    except (_Wrong, KeyError, TypeError):
+    except (_WrongError, KeyError, TypeError):
         return None
 
 
 def _from_bins(e: Estimate) -> _Again:
     bins, game, unit = _bins(e), e.details.get("game"), e.details.get("unit")
     if game not in VALIDITY or unit not in ("record", "person"):
-        raise _Wrong(f"the game is {show(game)} with unit {show(unit)}, which is none that there is")
+        raise _WrongError(f"the game is {show(game)} with unit {show(unit)}, which is none that there is")
     if e.neighbours is None or (game == "coins" and e.neighbours == "replace"):
-        raise _Wrong(f"neighbours is {e.neighbours}, which this evidence cannot be about")
+        raise _WrongError(f"neighbours is {e.neighbours}, which this evidence cannot be about")
     again = bound_of_bins(bins, game, e.neighbours, delta=e.delta, confidence=e.confidence, unit=unit)
     for name in ("tested", "learned", "allowance", "records"):
         if name in e.details and e.details[name] != again.details[name]:
-            raise _Wrong(f"{name} is stated as {show(e.details[name])}, the bins give {show(again.details[name])}")
+            raise _WrongError(f"{name} is stated as {show(e.details[name])}, the bins give {show(again.details[name])}")
     epsilon, most = again.epsilon, float(again.details["largest_provable"])
     if e.method == "one-run on generated non-members":
         return _Again(epsilon, 0.0, math.inf, (Validity.MEASUREMENT,), None, most)
-    allowed = (VALIDITY[game],)
+    allowed: tuple[Validity, ...] = (VALIDITY[game],)
     if e.method == "one-run, real non-members":
         allowed = (Validity.RANDOM_SPLIT, Validity.FINITE_SAMPLE)
     return _Again(epsilon, epsilon, math.inf, allowed, None, most, f"its {bins.records.size} bins of ranks give it")
@@ -301,8 +306,8 @@ def _from_rates(e: Estimate, _audit: Audit) -> _Again:
     """An estimator of error rates, at counts of one threshold or of the uniform band."""
     counts, how = e.counts, e.details.get("threshold_rule", "fixed in advance")
     if counts is None:
-        raise _Unknown("it carries no counts")
-    allowed = (_NATURAL[e.method], Validity.EXPLORATORY)
+        raise _UnknownError("it carries no counts")
+    allowed: tuple[Validity, ...] = (_NATURAL[e.method], Validity.EXPLORATORY)
     if how == "uniform":
         return _lower(_uniform(e, counts), allowed)
     if how == "chosen on the data that bounds it":
@@ -364,7 +369,7 @@ def _uniform(e: Estimate, counts: Counts) -> float:
         sure = max(0.0, float(1 - fpr[0] - fnr[0]))
         return max(0.0, float(region.log_ratio(1 + sure - 2 * e.delta, 1 - sure)))
     if e.method != "clopper-pearson":
-        raise _Wrong(f"{e.method} has no uniform band")
+        raise _WrongError(f"{e.method} has no uniform band")
     nothing = np.zeros(1)
     return float(region.epsilon_range((nothing, fpr), (nothing, fnr), e.delta)[0][0])
 
@@ -398,15 +403,18 @@ def _bets(e: Estimate, _audit: Audit) -> _Again:
     right, wrong = (_whole(corners[name], f"corners.{name}").astype(float) for name in ("right", "wrong"))
     guesses, correct, records = (_one(e.details[n], n) for n in ("guesses", "correct", "records"))
     if right.size != wrong.size or (np.diff(right) < 0).any() or (np.diff(wrong) < 0).any():
-        raise _Wrong("corners must be counts of right and wrong guesses that do not fall")
-    if right.size and (right[-1] > correct or wrong[-1] > guesses - correct) or not correct <= guesses <= records:
-        raise _Wrong("corners hold more guesses than were made")
+        raise _WrongError("corners must be counts of right and wrong guesses that do not fall")
+    made = correct <= guesses <= records and (
+        not right.size or (right[-1] <= correct and wrong[-1] <= guesses - correct)
+    )
+    if not made:
+        raise _WrongError("corners hold more guesses than were made")
     level = 1 - e.confidence
     share, floor = delta_share(records, e.delta, level)
     found = betting_bound(right, wrong, level - share)
     most = betting_bound(np.array([float(records)]), np.zeros(1), level - share)
     low, top = (value if value > floor else 0.0 for value in (found, most))
-    return _lower(low, (Validity.FINITE_SAMPLE,), ("add/remove",), top, "its corners of right and wrong guesses give it")
+    return _lower(low, (Validity.FINITE_SAMPLE,), ("add/remove",), top, "its corners of right guesses give it")
 
 
 def _claim(e: Estimate, _audit: Audit) -> _Again:
@@ -414,18 +422,18 @@ def _claim(e: Estimate, _audit: Audit) -> _Again:
     runs = _whole(stored["runs"], "marks.runs").astype(float)
     counts = np.array(stored["counts"], dtype=float)
     if runs.size == 0 or runs.size > MOST_BINS or counts.shape[:3] != (runs.size, 2, 2) or counts.ndim != 4:
-        raise _Wrong("marks must hold counts for each of their numbers of runs")
+        raise _WrongError("marks must hold counts for each of their numbers of runs")
     if not 1 <= counts.shape[3] <= MOST_BINS or not np.isfinite(counts).all() or (counts < 0).any():
-        raise _Wrong("marks must hold counts that are not negative")
+        raise _WrongError("marks must hold counts that are not negative")
     if (counts.sum(axis=1) > runs[:, None, None]).any() or runs.max() > _one(e.details["runs"], "runs"):
-        raise _Wrong("marks hold more hits than there were runs")
+        raise _WrongError("marks hold more hits than there were runs")
     claimed = float(e.details["claimed_epsilon"])
     pairs = [(float(a), float(b)) for a, b in e.details["pairs"]]
     if not 1 <= len(pairs) <= MOST_BINS or pairs[0] != (claimed, e.delta):
-        raise _Wrong("the first of the pairs must be the claim itself")
+        raise _WrongError("the first of the pairs must be the claim itself")
     marks, goal = Marks(runs, counts), -math.log1p(-e.confidence)
     if (marks.wealth(pairs) >= goal) != (e.details["rejected"] is True):
-        raise _Wrong(f"rejected is stated as {show(e.details['rejected'])}, the bets say the opposite")
+        raise _WrongError(f"rejected is stated as {show(e.details['rejected'])}, the bets say the opposite")
     low = marks.bound(claimed, e.delta, goal)
     most = _most_of_claim(int(e.details["runs"]), claimed, e.delta, e.confidence)
     return _lower(low, (Validity.INDEPENDENT_RUNS,), None, most, "the bets at its marks give it")
@@ -465,33 +473,33 @@ def _strength(stored: Mapping[str, Any], e: Estimate, level: float) -> tuple[flo
     selection = e.details.get("selection")
     if selection == "ranked":
         if stored.get("path") is None:
-            raise _Unknown("it carries no path of right guesses")
+            raise _UnknownError("it carries no path of right guesses")
         path = _whole(stored["path"], "path")
         walks = walks_on({"in": path}, _one(e.details["records"], "records"), 0.0, level)
         return max(w.epsilon for w in walks), selection
     guesses, correct = _one(stored["guesses"], "guesses"), _one(stored["correct"], "correct")
     if not 0 <= correct <= guesses:
-        raise _Wrong("more guesses are right than were made")
+        raise _WrongError("more guesses are right than were made")
     return max(0.0, float(logit_bound(guesses, correct, level))), selection
 
 
 def _throws(e: Estimate, audit: Audit, level: float) -> _Again:
     """ε̃ from medians over the throws of the coins, 0 unless the attack stands out from the stand-ins."""
     if e.details.get("selection") == "ranked":
-        raise _Unknown("a walk for each throw of the coins would have to be kept")
+        raise _UnknownError("a walk for each throw of the coins would have to be kept")
     medians = []
     for name in ("baseline", "attack"):
         counts = [_whole(pair, "throw_counts") for pair in e.details["throw_counts"][name]]
         if not counts or any(pair.size != 2 or pair[1] > pair[0] for pair in counts):
-            raise _Wrong("throw_counts must be pairs of guesses and right ones")
+            raise _WrongError("throw_counts must be pairs of guesses and right ones")
         table = np.array(counts)
         medians.append(float(np.median(np.maximum(0.0, logit_bound(table[:, 0], table[:, 1], level)))))
     for name, value in zip(("c_lb", "c_plus_epsilon_lb"), medians, strict=True):
         if not _close(float(e.details[name]), value):
-            raise _Wrong(f"{name} is stated as {show(e.details[name])}, the throws give {number(value)}")
+            raise _WrongError(f"{name} is stated as {show(e.details[name])}, the throws give {number(value)}")
     passed = _stands_out(e, audit)
     if (e.details["stands_out"] is True) != passed:
-        raise _Wrong(f"stands_out is stated as {show(e.details['stands_out'])}, the stand-ins say the opposite")
+        raise _WrongError(f"stands_out is stated as {show(e.details['stands_out'])}, the stand-ins say the opposite")
     guesses = max(int(pair[0]) for pair in e.details["throw_counts"]["attack"])
     most = max(0.0, float(logit_bound(guesses, guesses, level)) - medians[0])
     value = max(0.0, medians[1] - medians[0]) if passed else 0.0
@@ -506,7 +514,7 @@ def _stands_out(e: Estimate, audit: Audit) -> bool:
     label = e.details["target"]
     rows = [row for row in audit.details["targets"] if row["name"] == label]
     if len(rows) != 1 or any(rows[0][name] != verdict[name] for name in ("auc", "first_part")):
-        raise _Wrong("the verdict and the target's row speak of different values")
+        raise _WrongError("the verdict and the target's row speak of different values")
     level = min(1 - e.confidence, LEVEL) / 2
     firsts = np.array(null["first_part"], float)
     rate = float(firsts.mean())
@@ -517,7 +525,7 @@ def _stands_out(e: Estimate, audit: Audit) -> bool:
 
 def _sensitivities(e: Estimate, _audit: Audit) -> _Again:
     if e.details.get("accountant") == "rdp":
-        raise _Unknown("the accountant's orders would have to be kept")
+        raise _UnknownError("the accountant's orders would have to be kept")
     low, high = (float(region.epsilon_from_mu(float(e.details["mu"][end]), e.delta)) for end in ("lowest", "highest"))
     return _Again(high, low, high, (Validity.MEASUREMENT,), reason="the stated μ gives it")
 
@@ -556,7 +564,7 @@ def _auc(bins: Bins) -> float:
 def _curve_follows(audit: Audit, bins: Bins | None) -> str:
     curve = audit.curve
     if bins is None:
-        raise _Unknown("the headline carries no bins to compare it with")
+        raise _UnknownError("no bins of ranks are kept to compare it with")
     members = int(bins.members.sum())
     outside = bins.total - members
     fp, tp = (_counted(curve[name], total, name) for name, total in (("fpr", outside), ("tpr", members)))
@@ -565,17 +573,17 @@ def _curve_follows(audit: Audit, bins: Bins | None) -> str:
     higher = (fp[:, None] < top_fp) & (tp[:, None] > top_tp)
     lower = (fp[:, None] > top_fp) & (tp[:, None] < top_tp)
     if higher.any() or lower.any():
-        raise _Wrong("it does not pass through the headline's bins of ranks")
+        raise _WrongError("it does not pass through the bins of ranks")
     _no_bin_too_wide(bins, fp + tp)
     _band_follows(audit, fp, tp, outside, members)
-    return f"its {fp.size} points fit the headline's bins of ranks"
+    return f"its {fp.size} points fit the bins of ranks"
 
 
 def _counted(shares: Sequence[float], total: int, name: str) -> IntArray:
     values = np.array(shares, float) * total
     whole = np.round(values)
     if (np.abs(values - whole) > 1e-6 * max(1.0, math.sqrt(total))).any():
-        raise _Wrong(f"{name} holds shares that {total} records cannot give")
+        raise _WrongError(f"{name} holds shares that {total} records cannot give")
     return whole.astype(np.int64)
 
 
@@ -587,7 +595,7 @@ def _no_bin_too_wide(bins: Bins, ranks: IntArray) -> None:
     wide = np.unique(np.searchsorted(edges, spanning, "right") - 1)
     inside = np.setdiff1d(bins.total - ranks, edges)
     if np.isin(np.searchsorted(edges, inside, "right") - 1, wide).any():
-        raise _Wrong("a bin of ranks was left whole although a threshold falls inside it")
+        raise _WrongError("a bin of ranks was left whole although a threshold falls inside it")
 
 
 def _band_follows(audit: Audit, fp: IntArray, tp: IntArray, outside: int, members: int) -> None:
@@ -598,7 +606,7 @@ def _band_follows(audit: Audit, fp: IntArray, tp: IntArray, outside: int, member
     again = band.upper_limits(fp, outside, tail), 1 - band.upper_limits(members - tp, members, tail)
     for name, here, there in zip(("fpr_high", "tpr_low"), stated, again, strict=True):
         if not np.allclose(here, there, rtol=0, atol=CLOSE):
-            raise _Wrong(f"{name} is not the band of these counts")
+            raise _WrongError(f"{name} is not the band of these counts")
 
 
 def _has_coins(audit: Audit) -> bool:
@@ -613,10 +621,10 @@ def _coins(audit: Audit, bins: Bins | None) -> str:
     seeds = meta.get("seeds")
     seed = seeds.get("coins") if isinstance(seeds, Mapping) else None
     if type(seed) is not int or bins is None:
-        raise _Unknown("the audit does not name the seed of its coins")
+        raise _UnknownError("the audit does not name the seed of its coins")
     coins = fair_coins(bins.total, seed)
     if mask_hash(coins) != meta.get("mask_hash") or int(coins.sum()) != int(bins.members.sum()):
-        raise _Wrong("the seed draws other coins than those of the audit")
+        raise _WrongError("the seed draws other coins than those of the audit")
     return f"its seed draws these {coins.size} coins again"
 
 
@@ -673,7 +681,7 @@ def _same_bins(bins: Bins, data: Scores | OneRun) -> str:
         member = np.arange(values.size) < data.members.size
     again = rank_bins(values, member)
     if not (np.array_equal(again.records, bins.records) and np.array_equal(again.members, bins.members)):
-        raise _Wrong("the scores fall into other bins of ranks than the audit holds")
+        raise _WrongError("the scores fall into other bins of ranks than the audit holds")
     return f"its bins of ranks are those of {values.size} scores"
 
 
@@ -682,20 +690,20 @@ def _same_counts(e: Estimate, audit: Audit, scores: Scores) -> str:
         scores = scores.split(int(audit.metadata["seed"]))[1]
     assert e.threshold is not None
     if scores.counts_at(e.threshold) != e.counts:
-        raise _Wrong("the scores give other counts at its threshold")
+        raise _WrongError("the scores give other counts at its threshold")
     return "its counts are those of the scores"
 
 
 def _same_number(e: Estimate, again: float) -> str:
     if not _close(e.epsilon, again):
-        raise _Wrong(f"epsilon is stated as {number(e.epsilon)}, the scores give {number(again)}")
+        raise _WrongError(f"epsilon is stated as {number(e.epsilon)}, the scores give {number(again)}")
     return "it is what the scores give"
 
 
 def _same_guesses(e: Estimate, data: OneRun) -> str:
     made = guess(data, k_in=_one(e.details["k_in"], "k_in"), k_out=_one(e.details["k_out"], "k_out"))
     if made.correct != e.details["correct"] or data.total != e.details["records"]:
-        raise _Wrong("the scores give other right guesses")
+        raise _WrongError("the scores give other right guesses")
     return "its right guesses are those of the scores"
 
 
@@ -707,11 +715,11 @@ def _same_curve(audit: Audit, scores: Scores) -> str:
         points = np.array([p[name] for p in again["tpr_at_fpr"]])
         columns.append(([p[name] for p in audit.curve["tpr_at_fpr"]], points))
     if any(len(here) != len(there) or not np.allclose(here, there, rtol=0, atol=1e-9) for here, there in columns):
-        raise _Wrong("the scores have another ROC curve")
+        raise _WrongError("the scores have another ROC curve")
     return "it is that of the scores"
 
 
 def _same_mask(audit: Audit, data: OneRun) -> str:
     if mask_hash(data.included) != audit.metadata["mask_hash"]:
-        raise _Wrong("the data's coins are others than those of the audit")
+        raise _WrongError("the data's coins are others than those of the audit")
     return "they have the hash that the audit names"

@@ -112,9 +112,7 @@ class Marks(NamedTuple):
             return 0.0
         from scipy.optimize import brentq
 
-        return float(
-            brentq(lambda e: self.wealth([(e, delta)]) - goal, grid[kept - 1], grid[kept], xtol=1e-12)
-        )
+        return float(brentq(lambda e: self.wealth([(e, delta)]) - goal, grid[kept - 1], grid[kept], xtol=1e-12))
 
     def to_dict(self) -> dict[str, Any]:
         """Whole numbers as JSON values."""
