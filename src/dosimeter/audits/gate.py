@@ -208,8 +208,8 @@ def _epsilon(audit: Audit, found: Verification, rules: _Rules) -> Iterator[Verdi
         return
     most = found.most if limited is audit.headline else limited.details.get("largest_provable")
     if most is not None and most <= limit:
-        size = f"{reason}, and a perfect attack on so few records could not have shown more than {number(most)}"
-        yield _undecided(rules, rule, f"{size}; audit more records, or see `dosimeter plan`")
+        size = f"{reason}, but even a perfect attack on as many records could not have shown more than {number(most)}"
+        yield _undecided(rules, rule, f"{size}; audit more records")
     elif (auc := _reversed(audit, found)) is not None:
         yield _undecided(rules, rule, f"{reason}, but the scores look the wrong way round (AUC {auc:.2f}); negate them")
     else:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ from dosimeter.evidence import MOST_RECORDS, Counts, OneRun, Scores, fair_coins,
 __all__ = ["Finding", "Standing", "Verification", "verify"]
 
 MOST_BINS = 4096
+MOST_RECOMPUTED = 5 * 10**7  # records
 CLOSE = 1e-6  # what a sum in another order may change
 ON_ONE_HALF = "chosen on one half, bounded on the other"
 AT_FPR = "fixed at FPR "
@@ -250,7 +252,18 @@ def _bins(e: Estimate) -> Bins:
         raise _WrongError("bins must hold at least one record each, and no more members than records")
     if not 0 < members.sum() < records.sum():
         raise _WrongError("bins must hold members and non-members")
-    return Bins(records, members)
+    bins = Bins(records, members)
+    _laid_out(bins)
+    return bins
+
+
+def _laid_out(bins: Bins) -> None:
+    """Bins are cut at fixed ranks, or at the ends of a group of tied scores that such a rank falls into."""
+    edges, cuts = bins.edges, wanted_edges(bins.total)
+    tied = np.unique(np.searchsorted(edges, np.setdiff1d(cuts, edges), "right") - 1)
+    ends = np.concatenate([edges[tied], edges[tied + 1]])
+    if np.setdiff1d(edges, np.concatenate([cuts, ends])).size:
+        raise _WrongError("bins are cut at ranks where none are cut")
 
 
 def _bins_or_none(e: Estimate) -> Bins | None:
@@ -260,13 +273,31 @@ def _bins_or_none(e: Estimate) -> Bins | None:
         return None
 
 
+@lru_cache(maxsize=64)
+def _bound_of(
+    records: tuple[int, ...],
+    members: tuple[int, ...],
+    game: str,
+    neighbours: str,
+    delta: float,
+    confidence: float,
+    unit: str,
+) -> Estimate:
+    """The headline of these bins; kept, because gate, sign and verify often ask for the same one."""
+    bins = Bins(np.array(records, np.int64), np.array(members, np.int64))
+    return bound_of_bins(bins, game, neighbours, delta=delta, confidence=confidence, unit=unit)
+
+
 def _from_bins(e: Estimate) -> _Again:
     bins, game, unit = _bins(e), e.details.get("game"), e.details.get("unit")
+    if bins.total > MOST_RECOMPUTED:
+        raise _UnknownError(f"recomputing it for {bins.total} records would take too long")
     if game not in VALIDITY or unit not in ("record", "person"):
         raise _WrongError(f"the game is {show(game)} with unit {show(unit)}, which is none that there is")
     if e.neighbours is None or (game == "coins" and e.neighbours == "replace"):
         raise _WrongError(f"neighbours is {e.neighbours}, which this evidence cannot be about")
-    again = bound_of_bins(bins, game, e.neighbours, delta=e.delta, confidence=e.confidence, unit=unit)
+    counts = tuple(bins.records.tolist()), tuple(bins.members.tolist())
+    again = _bound_of(*counts, game, e.neighbours, e.delta, e.confidence, unit)
     for name in ("tested", "learned", "allowance", "records"):
         if name in e.details and e.details[name] != again.details[name]:
             raise _WrongError(f"{name} is stated as {show(e.details[name])}, the bins give {show(again.details[name])}")
