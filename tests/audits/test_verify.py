@@ -112,7 +112,7 @@ def test_one_run():
 def test_members_only():
     X, y = draw(360, 1)
     options = {"generator": sampler, "references": 3, "repeats": 3, "confidence": 0.9}
-    leak = audit_members_only(memoriser(X, y, 6.0), (X, y), nonmembers=draw(120, 2), **options)
+    leak = audit_members_only(memoriser(X, y, 6.0), (X, y), nonmembers=draw(180, 2), **options)
     assert_verified(leak, but={"curve"})
     assert_verified(audit_members_only(memoriser(X, y, 0.0), (X, y), **{**options, "references": 0}))
 
@@ -168,7 +168,7 @@ def test_an_estimate_alone(make):
     extended = replace(audit, estimates=(audit.headline, make()))
     assert verify(read_back(extended)).findings[1].standing is Standing.FOLLOWS
     low = extended.estimates[1]
-    moved = replace(low, epsilon=low.epsilon + 0.1, low=low.low + 0.1 * (low.low == low.epsilon), claim="ε ≥ 0.1")
+    moved = replace(low, epsilon=low.epsilon + 0.1, low=low.low + 0.1 * (low.low == low.epsilon), claim="ε ≥ 0.05")
     with pytest.raises(InputError):  # its own sentence contradicts it
         read_back(replace(audit, estimates=(audit.headline, moved)))
 

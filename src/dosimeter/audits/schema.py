@@ -345,8 +345,13 @@ def _of_guard(file: AuditFile) -> Iterator[str]:
         below = any(p is not None and p <= level for p in tests)
         if below != guard.shift:
             yield f"guard: shift is {str(guard.shift).lower()}, its p-values say {str(below).lower()}"
-    elif guard.checked and file.schema_ > 1 and Validity(file.estimates[0].validity) is Validity.RANDOM_SPLIT:
+    elif guard.checked and file.schema_ > 1 and _is_split(file):
         yield "guard: checked is true, but no p-value says what was found"
+
+
+def _is_split(file: AuditFile) -> bool:
+    """Whether members and non-members were given, so that they may differ without the model."""
+    return file.metadata.kind is None and Validity(file.estimates[0].validity) is Validity.RANDOM_SPLIT
 
 
 def _of_curve(curve: CurveFile) -> Iterator[str]:
