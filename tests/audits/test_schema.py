@@ -65,7 +65,9 @@ CRAFTED = {
     "tpr null": lambda v: point(v, 0, tpr=None),
     "tpr 0": lambda v: point(v, 1, tpr=0, tpr_low=0),
     "tpr above 1": lambda v: point(v, 0, tpr=1.5),
-    "a point that hides another": lambda v: v["curve"]["tpr_at_fpr"].insert(0, {**v["curve"]["tpr_at_fpr"][1], "tpr": 0.0}),
+    "a point that hides another": lambda v: v["curve"]["tpr_at_fpr"].insert(
+        0, {**v["curve"]["tpr_at_fpr"][1], "tpr": 0.0}
+    ),
     "points in another order": lambda v: v["curve"]["tpr_at_fpr"].reverse(),
     "text in the curve": lambda v: v["curve"].update(fpr="flat"),
     "a falling curve": lambda v: v["curve"]["fpr"].reverse(),

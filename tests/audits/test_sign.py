@@ -74,5 +74,9 @@ def test_commands(text, tmp_path: Path, monkeypatch, capsys):
     assert "was changed after it was signed" in capsys.readouterr().err
     file.write_text(text.replace('"low": ', '"low": 0, "x": ', 1), encoding="utf-8")
     assert run(["sign", str(file), "--key", str(key)], monkeypatch) == 2  # nobody signs what is not valid
-    for arguments in (["sign"], ["sign", str(file)], ["gate", str(file), "--max-epsilon", "1", "--signature", str(key)]):
+    for arguments in (
+        ["sign"],
+        ["sign", str(file)],
+        ["gate", str(file), "--max-epsilon", "1", "--signature", str(key)],
+    ):
         assert run(arguments, monkeypatch) == 2

@@ -202,12 +202,12 @@ FORGED = {
     "the validity": lambda v: v["estimates"][0].update(validity=str(Validity.EXPLORATORY)),
     "the ceiling": lambda v: v["estimates"][0]["details"].update(largest_provable=99.0),
     "the bins": lambda v: v["estimates"][0]["details"]["bins"]["members"].reverse(),
-    "fewer bins": lambda v: v["estimates"][0]["details"].update(
-        bins={"records": [60, 90], "members": [10, 70]}
-    ),
+    "fewer bins": lambda v: v["estimates"][0]["details"].update(bins={"records": [60, 90], "members": [10, 70]}),
     "no bins": lambda v: v["estimates"][0]["details"].pop("bins"),
     "text for bins": lambda v: v["estimates"][0]["details"].update(bins="none"),
-    "counts of another estimate": lambda v: v["estimates"][1]["counts"].update(fp=v["estimates"][1]["counts"]["fp"] + 1),
+    "counts of another estimate": lambda v: v["estimates"][1]["counts"].update(
+        fp=v["estimates"][1]["counts"]["fp"] + 1
+    ),
     "the band of the curve": lambda v: v["curve"].update(tpr_low=[1.0] * len(v["curve"]["tpr_low"])),
 }
 
@@ -224,9 +224,9 @@ def test_a_changed_file_is_not_valid(edit):
 
 def test_one_bin_is_no_hiding_place():
     """All scores in one bin prove nothing, but then the curve must not have thresholds inside it."""
-    text = edited(audit_scores(LEAKY), lambda v: v["estimates"][0]["details"].update(
-        bins={"records": [150], "members": [80]}
-    ))
+    text = edited(
+        audit_scores(LEAKY), lambda v: v["estimates"][0]["details"].update(bins={"records": [150], "members": [80]})
+    )
     assert "left whole" in next(f for f in verify(Audit.from_json(text)).findings if f.subject == "curve").reason
 
 

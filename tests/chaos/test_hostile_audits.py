@@ -22,14 +22,65 @@ from dosimeter.audits.verify import verify
 LONG = os.environ.get("DOSIMETER_CHAOS") == "long"
 FILES = 10_000 if LONG else 300
 VALUES = [
-    0, 0.0, 0.5, 1, -1, -5, -0.0, 1e-300, 1e308, 10**18, True, False, None, "0", " 0 ", "٠", "1_0e-5", "no", "false", "",
-    "ε ≥ 0", "\u2028", "a" * 5000, [], [0], [[]], {}, {"low": 0}, [0, 0, 0], "lower-bound", "measurement", "exploratory",
-    "finite-sample", "add/remove", "replace", "coins", "split", "runs", "members-only", "gradients", "one-run", "claim",
-]  # fmt: skip
+    0,
+    0.0,
+    0.5,
+    1,
+    -1,
+    -5,
+    -0.0,
+    1e-300,
+    1e308,
+    10**18,
+    True,
+    False,
+    None,
+    "0",
+    " 0 ",
+    "٠",
+    "1_0e-5",
+    "no",
+    "false",
+    "",
+    "ε ≥ 0",
+    "\u2028",
+    "a" * 5000,
+    [],
+    [0],
+    [[]],
+    {},
+    {"low": 0},
+    [0, 0, 0],
+    "lower-bound",
+    "measurement",
+    "exploratory",
+    "finite-sample",
+    "add/remove",
+    "replace",
+    "coins",
+    "split",
+    "runs",
+    "members-only",
+    "gradients",
+    "one-run",
+    "claim",
+]
 TEXTS = [
-    "", "{", "null", "[]", "[" * 100_000, '{"a":' * 100_000, "NaN", "{}", '{"schema": 99}', '{"schema": true}', "0" * 400,
-    '{"schema": 2, "schema": 2}', "\ufeff{}", '"\\ud800"',
-]  # fmt: skip
+    "",
+    "{",
+    "null",
+    "[]",
+    "[" * 100_000,
+    '{"a":' * 100_000,
+    "NaN",
+    "{}",
+    '{"schema": 99}',
+    '{"schema": true}',
+    "0" * 400,
+    '{"schema": 2, "schema": 2}',
+    "\ufeff{}",
+    '"\\ud800"',
+]
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +179,7 @@ def test_no_strange_text_passes(text):
 def test_every_single_value_of_the_headline(honest):
     """Each field of the headline and of the guard, by each hostile value."""
     rng = random.Random(3)
-    paths = [p for p in places(honest) if p[:2] == ("estimates", 0) and len(p) <= 4 or p[0] in ("guard", "schema")]
+    paths = [p for p in places(honest) if (p[:2] == ("estimates", 0) and len(p) <= 4) or p[0] in ("guard", "schema")]
     for path in paths:
         for value in rng.sample(VALUES, len(VALUES) if LONG else 4):
             values = copy.deepcopy(honest)

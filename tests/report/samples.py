@@ -40,7 +40,7 @@ def full(noise: float = 1.1) -> Audit:
         audit,
         upper=upper,
         region=PrivacyRegion(audit.headline, tight).to_dict(),
-        guard=Guard(False, True, {"blind_auc": 0.503, "interval": [0.48, 0.52], "p_value": 0.42}),
+        guard=Guard(False, True, {"blind_auc": 0.503, "interval": [0.48, 0.52], "p_value": 0.42, "level": 0.05}),
         distributions={
             "edges": edges,
             "members": np.histogram(rng.gamma(1.3, 0.75, 3000), edges, density=True)[0],

@@ -258,7 +258,7 @@ def _contradictions(file: AuditFile) -> Iterator[str]:
     if file.schema_ > 1:
         yield from _of_order(file)
     yield from _of_guard(file)
-    yield from _of_curve(file.curve)
+    yield from _of_curve(file.curve, file.estimates[0].confidence)
     yield from _of_drawings(file)
     yield from _of_trainings(file)
 
@@ -279,7 +279,8 @@ def _of_estimate(e: EstimateFile, version: int) -> Iterator[str]:
 _NUMBER = r"(∞|\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
 _EPSILON = re.compile(rf"(?:ε|ε̃|ε'|ε′) (?:≥|=|≤|lies in \[|in \[) ?{_NUMBER}")
 _DELTA = re.compile(rf"δ = {_NUMBER}")
-_CONFIDENCE = re.compile(r"(\d+(?:\.\d+)?) % (?:confidence|posterior)|posterior probability (\d+(?:\.\d+)?) %")
+_SHARE = r"([\d.]+(?:e[+-]?\d+)?) %"
+_CONFIDENCE = re.compile(rf"{_SHARE} (?:confidence|posterior)|posterior probability {_SHARE}")
 
 
 def _of_claim(e: EstimateFile, epsilon: float, low: float, high: float) -> Iterator[str]:
@@ -354,7 +355,7 @@ def _is_split(file: AuditFile) -> bool:
     return file.metadata.kind is None and Validity(file.estimates[0].validity) is Validity.RANDOM_SPLIT
 
 
-def _of_curve(curve: CurveFile) -> Iterator[str]:
+def _of_curve(curve: CurveFile, confidence: float) -> Iterator[str]:
     arrays = {name: getattr(curve, name) for name in ("threshold", "fpr", "tpr", "fpr_high", "tpr_low")}
     given = {name: values for name, values in arrays.items() if values is not None}
     if not given:
@@ -377,6 +378,8 @@ def _of_curve(curve: CurveFile) -> Iterator[str]:
         return
     for point in curve.tpr_at_fpr:
         yield from _of_point(point, given["fpr"], given["tpr"])
+        if confidence >= 0.9 and point.tpr_low > point.tpr + 1e-9:
+            yield f"curve: tpr_low at fpr {point.fpr:g} is {point.tpr_low:g}, above tpr"
     lowest, highest = _auc_range(given["fpr"], given["tpr"])
     if not lowest - 1e-9 <= curve.auc <= highest + 1e-9:
         yield f"curve: auc is {curve.auc:.4f}, the curve allows {lowest:.4f} to {highest:.4f}"
@@ -389,8 +392,6 @@ def _of_point(point: TprFile, fpr: list[float], tpr: list[float]) -> Iterator[st
     most = min((t for f, t in zip(fpr, tpr, strict=True) if f > edge), default=1.0)
     if not least - 1e-9 <= point.tpr <= most + 1e-9:
         yield f"curve: tpr at fpr {point.fpr:g} is {point.tpr:g}, the curve allows {least:g} to {most:g}"
-    if point.tpr_low > point.tpr + 1e-9:
-        yield f"curve: tpr_low at fpr {point.fpr:g} is {point.tpr_low:g}, above tpr"
 
 
 def _auc_range(fpr: list[float], tpr: list[float]) -> tuple[float, float]:

@@ -88,7 +88,7 @@ def bound_of_bins(
             "learned": proof.learned,
             "allowance": proof.allowance,
             "largest_provable": most,
-            "bins": {"records": bins.records, "members": bins.members},
+            "bins": {"records": bins.records.tolist(), "members": bins.members.tolist()},
         },
     )
 

@@ -95,7 +95,7 @@ def _strength(evidence: OneRun, level: float, guesses: str | int) -> Strength:
     if guesses == "ranked":
         found = ranked(evidence, delta=0.0, confidence=1.0 - level, order="in")
         right, total = int(found.details["correct"]), int(found.details["guesses"])
-        path = tuple(found.details["paths"]["in"].tolist())
+        path = tuple(found.details["paths"]["in"])
         return Strength(found.epsilon, total, right, right / members, path)
     made = guess(evidence, k_in=int(guesses), k_out=0)
     bound = max(0.0, float(logit_bound(made.k_in, made.correct, level)))

@@ -145,7 +145,7 @@ def rank_betting(
             "correct": int(right.sum()),
             "level_for_delta": share,
             "floor": floor,
-            "corners": {"right": hits.astype(np.int64), "wrong": misses.astype(np.int64)},
+            "corners": {"right": hits.astype(np.int64).tolist(), "wrong": misses.astype(np.int64).tolist()},
         },
     )
 

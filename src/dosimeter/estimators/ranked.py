@@ -102,7 +102,7 @@ def ranked(evidence: OneRun, *, delta: float = 0.0, confidence: float = 0.95, or
             "allowance": best.allowance,
             "largest_provable": largest_provable(evidence.total, delta, alpha, order=order),
             "walks": {w.order: w.epsilon for w in walks},
-            "paths": paths,
+            "paths": {name: path.tolist() for name, path in paths.items()},
         },
     )
 
