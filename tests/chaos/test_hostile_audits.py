@@ -121,6 +121,8 @@ def changed(honest: dict, rng: random.Random) -> str:
             old = where[path[-1]]
         except (KeyError, IndexError, TypeError):
             continue
+        if not isinstance(where, dict | list):
+            continue
         act = rng.randrange(7)
         if act == 0:
             del where[path[-1]]

@@ -417,6 +417,8 @@ def _worst_point(e: Estimate, _audit: Audit) -> _Again:
 
 
 def _fixed(e: Estimate, _audit: Audit) -> _Again:
+    if e.details.get("selection") != "fixed":
+        raise _UnknownError("it carries no bins of ranks")
     k_in, k_out, correct, records = (_one(e.details[n], n) for n in ("k_in", "k_out", "correct", "records"))
     guesses: dict[str, Any] = {"records": records, "guesses": k_in + k_out, "correct": correct}
     if e.method == "one-run f-DP":
