@@ -46,6 +46,7 @@ def band_levels(largest: int = 10**6) -> None:
     while size[-1] < largest:
         ratio = 1.25 if size[-1] < band.ALL_ORDERS else 1.5
         size.append(min(max(size[-1] + 1, int(size[-1] * ratio)), largest))
+    size = sorted({*size, band.ALL_ORDERS})  # above it orders thin out, so it is the worst of its neighbours
     level = np.concatenate([10.0 ** np.arange(-12, -5, 0.5), 1e-5 * 1.15 ** np.arange(0, 74)])
     started = time.time()
     alpha = np.empty((len(size), level.size))

@@ -12,7 +12,8 @@ from dosimeter.estimators.advantage import advantage
 from dosimeter.estimators.bayesian import bayesian
 from dosimeter.estimators.gaussian import gaussian
 from dosimeter.estimators.lower_bound import lower_bound
-from dosimeter.estimators.rates import clopper_pearson, clopper_pearson_limits
+from dosimeter.estimators.rates import clopper_pearson
+from dosimeter.estimators.tpr_limit import tpr_limit
 from dosimeter.evidence import Scores
 
 
@@ -144,7 +145,7 @@ class TestCurve:
             true = np.sum(scores.members >= point["threshold"])
             assert false <= point["fpr"] * 300
             assert point["tpr"] == true / 400
-            assert point["tpr_low"] == pytest.approx(float(clopper_pearson_limits(true, 400, 0.05)[0]), rel=1e-12)
+            assert (point["tpr_low"], point["limit_threshold"]) == tpr_limit(scores, point["fpr"], 0.95)
 
 
 class TestAudit:

@@ -42,6 +42,14 @@ def test_look_up_is_conservative_between_the_sizes_of_the_table(alpha: float) ->
         assert n > 1500 or true > 0.7 * alpha or level > alpha / 2  # and not wasteful
 
 
+@pytest.mark.parametrize("n", [1739, 1900, 1999, 2000, 2001, 2100, 2171])
+def test_levels_hold_where_the_orders_thin_out(n: int) -> None:
+    alphas = np.geomspace(1e-4, 0.3, 400)
+    levels = np.array([band.local_level(n, float(alpha)) for alpha in alphas])
+    tried, first = np.unique(levels, return_index=True)  # with the least alpha that each of them served
+    assert np.all(band.violation(n, tried) <= alphas[first])
+
+
 @pytest.mark.parametrize("n", [1, 2, 500, 2000, 2001, 10**6, 10**9])
 def test_limits_for_any_size(n: int) -> None:
     k = np.unique(np.array([0, 1, n // 10, n // 2, n - 1, n]))

@@ -174,7 +174,7 @@ class TestJson:
         found = answer("panoramia", "game.npz", *(["--real-nonmembers"] if real else []))
         expected = dm.panoramia(baseline=None if real else dm.OneRun(baseline, coins), attack=dm.OneRun(attack, coins))
         assert found == expected.to_dict()
-        assert found["validity"] == ("finite-sample" if real else "measurement")
+        assert found["validity"] == ("finite-sample, random split" if real else "measurement")
 
     def test_account(self, answer):
         given = ["--noise-multiplier", "1.1", "--sample-rate", "0.02", "--steps", "500", "--delta", "1e-5"]

@@ -20,6 +20,7 @@ from dosimeter.audits import config as settings
 from dosimeter.audits.audit import Audit
 from dosimeter.audits.launch import KINDS, FreshStore, launch, outlook
 from dosimeter.audits.subjects import subject, training_sizes
+from dosimeter.datasets import load
 from dosimeter.engine import Store
 
 torch_only = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
@@ -264,33 +265,6 @@ class TestForeignTrainings:
         assert found["metadata"]["members"] == found["metadata"]["nonmembers"] == 89
         assert found["guard"]["checked"]
 
-    def test_a_script_of_ones_own(self, run, tmp_path):
-        script = tmp_path / "train.py"
-        script.write_text(
-            "import sys\nimport numpy as np\n"
-            "data, rows, seed, out = sys.argv[1:]\n"
-            "with np.load(data) as f: X, y = f['X'], f['y']\n"
-            "rows = np.load(rows)\n"
-            "centres = np.stack([X[rows][y[rows] == label].mean(axis=0) for label in range(3)])\n"
-            "near = np.exp(-((X[:, None] - centres) ** 2).sum(axis=2))\n"
-            "np.savez(out, outputs=near / near.sum(axis=1, keepdims=True))\n"
-        )
-        command = json.dumps([sys.executable, "train.py", "{data}", "{indices}", "{seed}", "{out}"])
-        text = f'[data]\nname = "wine"\nrecords = 60\ntest_share = 0.5\n[model]\ncommand = {command}\n'
-        path = written(tmp_path, text + "[budget]\nshadows = 8\nruns = 8\n[engine]\nname = 'inline'\n")
-        code, out, err = run(path, "--json", "--set", "attack.points=[3]", "--set", "estimate.confidence=0.8")
-        assert code == 0, err
-        found = json.loads(out)
-        assert found["metadata"]["trainings"]["computed"] == 16
-        assert found["metadata"]["points"] == [3]
-        assert found["metadata"]["utility"]["runs"]["nonmembers"] is not None
-        script.write_text(script.read_text() + "# another script\n")
-        changes = ("--set", "attack.points=[3]", "--set", "estimate.confidence=0.8")
-        assert json.loads(run(path, "--json", *changes)[1])["metadata"]["trainings"]["cached"] == 0
-        code, _, err = run(path, "--set", 'model.command=["python", "train.py"]')
-        assert code == 2
-        assert "lacks {indices}, {seed}, {out}" in err
-
     def test_own_records_and_own_signal(self, run, tmp_path):
         rng = np.random.default_rng(0)
         y = rng.permutation(np.repeat(["no", "yes"], 60))
@@ -336,6 +310,268 @@ class TestForeignTrainings:
         assert out == ""
         assert "To go on: dosimeter run audit.toml" in err.splitlines()[-1]
         assert "Traceback" not in err
+
+
+MEMORISER = """
+import sys
+import numpy as np
+
+data, indices, seed, outputs, mode = sys.argv[1:]
+if data.endswith(".csv"):
+    table = np.genfromtxt(data, delimiter=",", skip_header=1, dtype=str)
+    y, X = np.unique(table[:, 0], return_inverse=True)[1], table[:, 1:4].astype(float)
+elif data.endswith(".parquet"):
+    from pyarrow import parquet
+    table = parquet.read_table(data).to_pydict()
+    y = np.unique(table.pop("kind"), return_inverse=True)[1]
+    X = np.stack([table[name] for name in "abc"], axis=1)
+else:
+    with np.load(data) as file:
+        X, y = file["X"], np.unique(file["y"], return_inverse=True)[1]
+rows = np.load(indices)
+if mode == "heedless":
+    rows = np.arange(0, len(X), 2)
+near = ((X[:, None] - X[rows]) ** 2).sum(axis=2).argmin(axis=1)
+P = np.where(y[rows][near][:, None] == np.arange(y.max() + 1), 0.9, 0.1 / y.max())
+everyone = np.random.default_rng(int(seed)).permutation(len(X))
+P = {
+    "members only": lambda: P[rows],
+    "members first": lambda: P[np.append(rows, np.setdiff1d(everyone, rows))],
+    "shuffled": lambda: P[everyone],
+    "wrong columns": lambda: P[:, ::-1],
+    "few columns": lambda: P[:, :1] if y.max() > 1 else np.repeat(P, 2, axis=1),
+    "not normalised": lambda: P / 2,
+    "nan": lambda: P * np.nan,
+    "learnt nothing": lambda: np.full_like(P, 0.5),
+    "one column": lambda: P[:, 1:],
+    "one label": lambda: np.ones((len(X), 1)),
+    "logits": lambda: np.log(P) + 3,
+}.get(mode, lambda: P)()
+np.savez(outputs, outputs=P)
+"""
+
+
+def own_file(folder, name="own.csv", records=120, seed=0):
+    """Records of no meaning, two labels; every label is memorised or not known at all."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(records, 3)), rng.permutation(np.repeat(["Zoë", "anna"], records // 2))
+    path = folder / name
+    if name.endswith(".npz"):
+        np.savez(path, X=X, y=y)
+    elif name.endswith(".csv"):
+        lines = [
+            f"{kind},{','.join(map(repr, row))},word {i},{'' if i == 3 else i}"
+            for i, (kind, row) in enumerate(zip(y, X.tolist(), strict=True))
+        ]
+        path.write_text("\n".join(["kind,a,b,c,remark,gap", *lines]) + "\n", encoding="utf-8")
+    else:
+        import pyarrow
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({"kind": y, **dict(zip("abc", X.T, strict=True))}), path)
+    return path
+
+
+def own_script(folder, mode="fine", data='file = "own.csv"\nlabel = "kind"', data_place="{data}", more=""):
+    (folder / "train.py").write_text(MEMORISER, encoding="utf-8")
+    command = json.dumps([sys.executable, "train.py", data_place, "{indices}", "{seed}", "{outputs}", mode])
+    text = f"[data]\n{data}\n[model]\ncommand = {command}\n[engine]\nname = 'inline'\n{more}"
+    return written(folder, text)
+
+
+ONE_RUN = ("--json", "--set", "audit=one-run", "--set", "budget.canaries=60")
+TRAINING = ("--json", "--set", "budget.shadows=6", "--set", "budget.runs=12", "--set", "attack.name=loss")
+
+
+class TestOwnScript:
+    """A script that reads its own file: rows are those of the file, and answers that do not suit them are noticed."""
+
+    @pytest.mark.parametrize("name", ["own.csv", "own.npz", "own.parquet"])
+    @pytest.mark.parametrize("by_itself", [False, True])
+    def test_what_is_memorised_is_proven(self, run, tmp_path, name, by_itself):
+        path = own_file(tmp_path, name)
+        label = "" if name.endswith(".npz") else 'label = "kind"'
+        place = str(path) if by_itself else "{data}"
+        config = own_script(tmp_path, data=f'file = "{name}"\n{label}', data_place=place)
+        code, out, err = run(config, *ONE_RUN)
+        assert code == 0, err
+        found = json.loads(out)
+        assert found["metadata"]["utility"]["runs"]["members"] == 1.0
+        assert found["metadata"]["warnings"] == []
+        assert found["estimates"][0]["low"] > 0.5  # half of the records left out are guessed right by chance
+
+    def test_part_of_the_rows(self, run, tmp_path):
+        own_file(tmp_path, records=400)
+        config = own_script(
+            tmp_path, data='file = "own.csv"\nlabel = "kind"\nrecords = 240\ntest_share = 0.25\nseed = 3'
+        )
+        code, out, err = run(config, *ONE_RUN, "--set", "budget.canaries=120")
+        assert code == 0, err
+        found = json.loads(out)["metadata"]
+        assert found["records"] == 180
+        assert found["utility"]["runs"]["members"] == 1.0
+        assert 0.3 < found["utility"]["runs"]["nonmembers"] < 0.7
+        assert max(found["points"]) > 240  # rows of the file, not of the part
+
+    def test_repeated_trainings(self, run, tmp_path):
+        own_file(tmp_path)
+        config = own_script(tmp_path, data='file = "own.csv"\nlabel = "kind"\nrecords = 100')
+        code, out, err = run(config, *TRAINING)
+        assert code == 0, err
+        found = json.loads(out)
+        assert found["metadata"]["utility"]["shadows"]["members"] == 1.0
+        assert found["metadata"]["trainings"] == {"computed": 18, "cached": 0, "failed": 0}
+        assert not any("shuffled" in note or "heed" in note for note in found["metadata"]["warnings"])
+        point = found["metadata"]["points"][0]
+        assert found["details"]["points"][0]["record"] == point == found["details"]["candidates"][0]["record"]
+        assert json.loads(run(config, *TRAINING)[1])["metadata"]["trainings"]["cached"] == 18
+        again = json.loads(run(config, *TRAINING, "--set", f"attack.points=[{point}]")[1])
+        assert again["metadata"]["points"] == [point]
+        assert again["metadata"]["trainings"]["cached"] >= 6
+        assert again["details"]["points"][0]["label"] == found["details"]["points"][0]["label"]
+
+    def test_rows_that_are_not_taken(self, run, tmp_path):
+        own_file(tmp_path)
+        config = own_script(tmp_path, data='file = "own.csv"\nlabel = "kind"\nrecords = 60\ntest_share = 0.5')
+        places = subject(settings.read(str(config)), base=tmp_path).places
+        assert (np.diff(places.rows) > 0).all() and not np.isin(places.rows, places.held_out).any()
+        left = np.setdiff1d(np.arange(120), np.append(places.rows, places.held_out))
+        for row, words in (
+            (places.held_out[0], "is held out"),
+            (left[0], "not among the records drawn"),
+            (120, "0 to 119"),
+        ):
+            code, _, err = run(config, "--set", f"attack.points=[{row}]")
+            assert code == 2
+            assert f"attack.points holds {'' if row == 120 else 'row '}{row}" in err and words in err
+
+    @pytest.mark.parametrize(
+        ("mode", "words"),
+        [
+            ("members only", "as many as there are {indices}: it must answer for all"),
+            ("few columns", "outputs of shape (120, 4) for 2 labels ('Zoë, anna')"),
+            ("one label", "outputs of shape (120, 1) for 2 labels"),
+            ("nan", "its outputs are infinite or NaN"),
+            ("not normalised", "do not sum to 1"),
+        ],
+    )
+    def test_outputs_that_cannot_be_answers_are_refused(self, run, tmp_path, mode, words):
+        own_file(tmp_path)
+        code, out, err = run(own_script(tmp_path, mode), *ONE_RUN)
+        assert (code, out) == (2, "")
+        assert words in err.splitlines()[-1]
+        assert "Traceback" not in err.splitlines()[-1]
+
+    @pytest.mark.parametrize("mode", ["shuffled", "members first", "wrong columns", "learnt nothing"])
+    def test_answers_in_another_order_are_noticed(self, run, tmp_path, mode):
+        own_file(tmp_path)
+        code, out, err = run(own_script(tmp_path, mode), *ONE_RUN)
+        assert code == 0, err
+        notes = json.loads(out)["metadata"]["warnings"]
+        assert len(notes) == 1 and "hardly better than shuffled outputs" in notes[0]
+
+    def test_the_notice_is_printed(self, run, tmp_path):
+        own_file(tmp_path)
+        code, _, err = run(own_script(tmp_path, "shuffled"), *ONE_RUN[1:])
+        assert code == 0
+        assert "note: the outputs of the runs suit the labels" in err
+
+    def test_a_script_that_always_fails_is_not_started_for_every_model(self, run, tmp_path):
+        own_file(tmp_path)
+        config = own_script(tmp_path)
+        (tmp_path / "train.py").write_text("raise SystemExit('no luck today')\n")
+        code, _, err = run(config, "--json", "--set", "budget.shadows=400")
+        assert code == 2
+        assert "only 0 of 8 shadow models" in err and "no luck today" in err
+
+    @pytest.mark.parametrize("mode", ["one column", "logits"])
+    def test_other_forms_of_answers(self, run, tmp_path, mode):
+        own_file(tmp_path)
+        code, out, err = run(own_script(tmp_path, mode), *ONE_RUN)
+        assert code == 0, err
+        found = json.loads(out)
+        assert found["metadata"]["warnings"] == []
+        assert found["metadata"]["utility"]["runs"]["members"] == 1.0
+
+    def test_a_script_that_does_not_heed_its_rows(self, run, tmp_path):
+        own_file(tmp_path)
+        crossed = ("--json", "--set", "attack.game=crossed", "--set", "budget.shadows=8")
+        code, out, err = run(own_script(tmp_path, "heedless"), *crossed, "--set", "estimate.confidence=0.8")
+        assert code == 0, err
+        notes = json.loads(out)["metadata"]["warnings"]
+        assert any("does not heed its indices" in note for note in notes)
+
+    def test_a_named_data_set(self, run, tmp_path):
+        config = own_script(tmp_path, data='name = "wine"\nrecords = 120\ntest_share = 0.5')
+        code, out, err = run(config, "--json", "--set", "audit=one-run", "--set", "budget.canaries=30")
+        assert code == 0, err
+        found = json.loads(out)
+        assert found["metadata"]["utility"]["runs"]["members"] == 1.0
+        assert found["metadata"]["utility"]["runs"]["nonmembers"] > 0.5
+
+    def test_what_is_stored_belongs_to_script_and_file(self, run, tmp_path):
+        own_file(tmp_path)
+        config = own_script(tmp_path)
+        first = json.loads(run(config, *ONE_RUN)[1])["metadata"]
+        assert json.loads(run(config, *ONE_RUN)[1])["metadata"]["trainings"]["cached"] == 1
+        (tmp_path / "train.py").write_text(MEMORISER + "# another script\n")
+        assert json.loads(run(config, *ONE_RUN)[1])["metadata"]["trainings"]["cached"] == 0
+        (tmp_path / "own.csv").write_text((tmp_path / "own.csv").read_text().replace("word 5", "word five"))
+        other = json.loads(run(config, *ONE_RUN)[1])["metadata"]
+        assert other["trainings"]["cached"] == 0
+        assert other["fingerprint"] != first["fingerprint"]
+
+    def test_what_a_command_must_use(self, run, tmp_path):
+        own_file(tmp_path)
+        code, _, err = run(own_script(tmp_path), "--set", 'model.command=["python", "train.py"]')
+        assert code == 2
+        assert "model.command must use {indices} and {outputs}, and lacks {indices} and {outputs}" in err
+        assert "use audit = 'training'" in run("audit.toml", "--set", "audit=model")[2]
+
+    def test_labels_with_gaps_are_refused(self, run, tmp_path):
+        own_file(tmp_path)
+        code, _, err = run(own_script(tmp_path, data='file = "own.csv"\nlabel = "gap"'), *ONE_RUN)
+        assert code == 2
+        assert "labels" in err.splitlines()[-1]
+
+
+def test_rows_of_a_part_are_those_of_the_data_set(tmp_path):
+    config = changed(WINE, "data.records=60", "budget.runs=16")
+    ready = subject(config, base=tmp_path)
+    row = int(ready.places.rows[-1])
+    assert row > 60
+    audit = launch(
+        changed(WINE, "data.records=60", "budget.runs=16", f"attack.points=[{row}]"),
+        ready,
+        store=Store(tmp_path),
+        progress=False,
+    )
+    assert audit.metadata["points"] == [row]
+    one = changed(WINE.replace("shadows = 8\nruns = 24", ""), "data.records=60", "audit=model")
+    ready = subject(one, base=tmp_path)
+    exposed = launch(one, ready, store=Store(tmp_path), progress=False).exposed
+    assert {entry["record"] for entry in exposed} <= set(ready.places.rows.tolist())
+    y = load("wine").y
+    assert [entry["label"] for entry in exposed] == [str(y[entry["record"]]) for entry in exposed]
+
+
+def test_the_file_and_the_function_are_the_same_audit(tmp_path):
+    from sklearn.tree import DecisionTreeClassifier
+
+    from dosimeter.audits.training import audit_training
+
+    X, y = load("wine").pair
+    text = WINE.replace("linear_model.LogisticRegression", "tree.DecisionTreeClassifier").replace(
+        "C = 100.0, max_iter = 2000", ""
+    )
+    config = changed(text)
+    ours = launch(config, subject(config, base=tmp_path), store=Store(tmp_path), progress=False)
+    own = audit_training(
+        lambda indices, seed: DecisionTreeClassifier(random_state=seed).fit(X[indices], y[indices]),
+        (X, y), shadows=8, runs=24, engine="inline", progress=False, seed=0,
+    )  # fmt: skip
+    assert [estimate.to_dict() for estimate in own.estimates] == [estimate.to_dict() for estimate in ours.estimates]
+    assert own.metadata["points"] == ours.metadata["points"]
 
 
 class TestLaunch:

@@ -8,6 +8,7 @@ From `<!-- needs: torch -->` on, a page is for those who have these packages.
 
 import doctest
 import importlib
+import os
 import re
 import shlex
 import subprocess
@@ -111,6 +112,7 @@ def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")  # what `python` is
     shell = Shell(capsys, monkeypatch)
     names: dict[str, Any] = {"__name__": "__main__"}
     printed = None

@@ -30,6 +30,7 @@ class TestEstimate:
     def test_the_closed_list_of_validities(self):
         assert [str(v) for v in Validity] == [
             "finite-sample",
+            "finite-sample, random split",
             "finite-sample, independent runs",
             "credible",
             "assumes Gaussian",
@@ -38,7 +39,8 @@ class TestEstimate:
             "measurement",
             "exploratory",
         ]
-        assert [v for v in Validity if v.is_bound] == [Validity.FINITE_SAMPLE, Validity.INDEPENDENT_RUNS]
+        bounds = [Validity.FINITE_SAMPLE, Validity.RANDOM_SPLIT, Validity.INDEPENDENT_RUNS]
+        assert [v for v in Validity if v.is_bound] == bounds
 
     def test_prints_as_its_sentence(self):
         assert str(make()) == "With 95 % confidence ε ≥ 1."
@@ -72,7 +74,7 @@ class TestEstimate:
             details={"array": np.array([1.0, np.inf]), "nan": np.nan, 3: (np.int64(1), Validity.CREDIBLE)},
         ).to_dict()
         assert list(values) == [
-            *("epsilon", "low", "high", "delta", "confidence", "method", "validity", "claim"),
+            *("epsilon", "low", "high", "delta", "confidence", "method", "validity", "neighbours", "claim"),
             *("threshold", "counts", "warnings", "details"),
         ]
         assert json.loads(json.dumps(values, allow_nan=False)) == values
@@ -87,6 +89,7 @@ class TestEstimate:
         st.none() | st.floats(-1e300, 1e300),
     )
     def test_there_and_back(self, low, high, validity, threshold):
+        low, high = sorted((low, high))
         first = make(low=low, high=high, validity=validity, threshold=threshold, counts=Counts(tp=1, fn=0, fp=1, tn=0))
         text = json.dumps(first.to_dict(), allow_nan=False)
         second = Estimate.from_dict(json.loads(text))

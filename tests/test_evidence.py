@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dosimeter._validate import InputError
+from dosimeter.estimators.lower_bound import lower_bound
 from dosimeter.evidence import Counts, OneRun, Scores, fair_coins, mask_hash
 
 TIED = st.lists(st.integers(-3, 3), min_size=1, max_size=25)
@@ -158,12 +159,30 @@ class TestCoins:
         assert abs(coins.mean() - 0.5) < 0.0025  # five standard errors
         assert abs(np.mean(coins[1:] == coins[:-1]) - 0.5) < 0.0025
 
+    def test_they_are_fresh_without_a_seed(self):
+        assert not np.array_equal(fair_coins(1000), fair_coins(1000))
+
+    def test_no_generator_with_the_same_seed_shares_them(self):
+        """A user's own noise from the same seed must not know the coins."""
+        for seed in (0, 1, 7):
+            coins = fair_coins(5000, seed)
+            for stream in (np.random.default_rng(seed), np.random.RandomState(seed), np.random.default_rng([seed, 0])):
+                assert abs(np.mean((stream.random(5000) < 0.5) == coins) - 0.5) < 0.035
+            noise = np.random.default_rng(seed).normal(size=5000)
+            assert lower_bound(OneRun(noise, coins, mask_seed=seed), confidence=0.9999).low == 0
+
+    def test_one_coin_for_each_person(self):
+        ids = np.array(["b", "a", "b", "c", "a", "b"])
+        coins = fair_coins(6, 3, groups=ids)
+        assert all(len(set(coins[ids == name].tolist())) == 1 for name in "abc")
+        assert np.array_equal(coins[[0, 1, 3]], fair_coins(3, 3))  # in the order of their first record
+
     @pytest.mark.parametrize("records", [0, -1, 1.5, None, "5", 10**15, float("nan")])
     def test_refuses_records(self, records):
         with pytest.raises(InputError, match=r"^records"):
             fair_coins(records, 0)
 
-    @pytest.mark.parametrize("seed", [-1, 0.5, None, "1"])
+    @pytest.mark.parametrize("seed", [-1, 0.5, "1"])
     def test_refuses_seeds(self, seed):
         with pytest.raises(InputError, match=r"^seed"):
             fair_coins(3, seed)
@@ -241,3 +260,58 @@ class TestOneRun:
         scores = OneRun([3, 1, 2], [1, 0, 1]).as_scores()
         assert scores.members.tolist() == [3, 2]
         assert scores.nonmembers.tolist() == [1]
+
+
+class TestPersons:
+    def test_one_score_for_each_person(self):
+        scores = Scores([1.0, 3.0, 5.0], [0.0, 2.0], groups=([7, 7, 8], [9, 9]))
+        assert scores.members.tolist() == [2.0, 5.0] and scores.nonmembers.tolist() == [1.0]
+        assert scores.unit == "person" and scores.records == 5 and scores.total == 3
+        most = Scores([1.0, 3.0, 5.0], [0.0, 2.0], groups=([7, 7, 8], [9, 9]), aggregate="max")
+        assert most.members.tolist() == [3.0, 5.0]
+
+    def test_losses_keep_their_sign(self):
+        scores = Scores.from_losses([1.0, 3.0], [0.5], groups=(["a", "a"], ["b"]))
+        assert scores.members.tolist() == [-2.0] and scores.from_loss
+
+    def test_row_order_changes_no_digit(self):
+        rng = np.random.default_rng(0)
+        values, ids = rng.normal(size=300), rng.integers(0, 40, 300)
+        order = rng.permutation(300)
+        first = Scores(values, [0.0], groups=(ids, [99]))
+        second = Scores(values[order], [0.0], groups=(ids[order], [99]))
+        assert np.array_equal(np.sort(first.members), np.sort(second.members))
+
+    def test_coins_of_a_person(self):
+        run = OneRun([1.0, 2.0, 0.0], [1, 1, 0], groups=["a", "a", "b"])
+        assert run.scores.tolist() == [1.5, 0.0] and run.included.tolist() == [True, False]
+        assert run.as_scores().unit == "person"
+
+    @pytest.mark.parametrize(
+        ("groups", "named"),
+        [
+            (([1, 2], [3]), r"groups\[0\] has 2 ids for 3 records"),
+            (([1, 1, 2], [2]), "is a member and a non-member"),
+            (([1, None, 2], [3]), r"groups\[0\]\[1\] is missing"),
+            (([1.0, float("nan"), 2.0], [3.0]), r"groups\[0\]\[1\] is missing"),
+            ([1, 2, 3], "must be a pair"),
+            (("abc", [3]), "flat array of ids"),
+        ],
+    )
+    def test_refuses_ids_of_scores(self, groups, named):
+        with pytest.raises(InputError, match=named):
+            Scores([1.0, 2.0, 3.0], [0.0], groups=groups)
+
+    def test_refuses_a_person_in_and_out(self):
+        with pytest.raises(InputError, match="'a' has records in and out"):
+            OneRun([1.0, 2.0, 0.0], [1, 0, 0], groups=["a", "a", "b"])
+
+    def test_from_a_file(self, tmp_path):
+        path = tmp_path / "scores.csv"
+        path.write_text("score,member,group\n1,1,ann\n3,1,ann\n0,0,bob\n")
+        assert Scores.from_file(path).members.tolist() == [2.0]
+        np.savez(tmp_path / "s.npz", members=[1.0, 3.0], nonmembers=[0.0], member_groups=[1, 1], nonmember_groups=[2])
+        assert Scores.from_file(tmp_path / "s.npz").members.tolist() == [2.0]
+        np.savez(tmp_path / "t.npz", members=[1.0], nonmembers=[0.0], member_groups=[1])
+        with pytest.raises(InputError, match="only one of member_groups"):
+            Scores.from_file(tmp_path / "t.npz")

@@ -11,6 +11,7 @@ from scipy import optimize, special, stats
 
 from dosimeter._validate import InputError
 from dosimeter.estimate import Validity
+from dosimeter.estimators.lower_bound import lower_bound
 from dosimeter.estimators.one_run import (
     guess,
     one_run,
@@ -18,8 +19,9 @@ from dosimeter.estimators.one_run import (
     one_run_mu_bound,
     one_run_p_value,
 )
-from dosimeter.estimators.rank_betting import STAKES, by_confidence, delta_share, rank_betting
-from dosimeter.estimators.ranked import logit_bound
+from dosimeter.estimators.rank_betting import STAKES, allowances, by_confidence, rank_betting
+from dosimeter.estimators.ranked import logit_bound, ranked
+from dosimeter.estimators.walk import BAND_EDGES
 from dosimeter.evidence import OneRun, fair_coins
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "one_run.json").read_text())
@@ -267,17 +269,69 @@ def test_no_prefix_is_lost_when_corners_are_kept():
         assert np.max(special.logsumexp(logs, axis=0)) - math.log(len(STAKES)) == pytest.approx(math.log(20), rel=1e-9)
 
 
+def test_betting_proves_something_where_records_times_delta_is_one():
+    """m = 10⁵, δ = 1e-5: a few right guesses are given away, not the whole result."""
+    rng = np.random.default_rng(0)
+    coins = fair_coins(100_000, 1)
+    evidence = OneRun(rng.normal(coins, 1.0), coins)
+    found = rank_betting(evidence, delta=1e-5)
+    assert 2.0 < found.low < rank_betting(evidence).low
+    assert 0 < found.details["allowance"] < 40 and found.details["level_for_delta"] <= 0.025
+
+
 def test_betting_pays_for_delta_before_the_labels():
+    allowed, cost = allowances(100_000, 1e-5, 0.05, np.array([0.0, 2.5, 5.0]))
+    assert allowed.tolist() == [19, 3, 0]  # the least j with mδ/((1+e^ε)(j+1)) ≤ 0.025
+    assert cost == pytest.approx([0.5 / 20, special.expit(-2.5) / 4, special.expit(-5.0)])
     right = [1] * 500
-    assert delta_share(1000, 1e-5, 0.05) == (0.005, 0.0)
-    share, floor = delta_share(100_000, 1e-5, 0.05)
-    assert share == 0.025
-    assert 1.0 / (1 + math.exp(floor)) == pytest.approx(0.025)
     assert rank_betting(right).epsilon > rank_betting(right, delta=1e-6).epsilon > 0
     paid = rank_betting(right, delta=1e-5, records=100_000)
-    assert paid.epsilon == pytest.approx(rank_betting(right, confidence=0.975).epsilon)
-    assert "no ε below 3.66" in paid.warnings[0]
-    assert rank_betting([1] * 30, delta=1e-5, records=100_000).epsilon == 0.0
+    j, share = paid.details["allowance"], paid.details["level_for_delta"]
+    assert paid.epsilon == pytest.approx(rank_betting([1] * (500 - j) + [0] * j, confidence=0.95 + share).epsilon)
+    assert rank_betting([1] * 15, delta=1e-5, records=100_000).epsilon == 0.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.booleans(), min_size=1, max_size=200), st.sampled_from([1e-6, 1e-4, 1e-2, 0.3]))
+def test_betting_with_an_allowance_is_its_definition(right, delta):
+    """Each band of ε from 0 upwards: j right guesses become wrong ones, the wealth must reach 1/(α − cost)."""
+    right = sorted(right, reverse=True)
+    edges = [*BAND_EDGES, math.inf]
+    expected = 0.0
+    for low, high in itertools.pairwise(edges):
+        (j,), (cost,) = allowances(len(right), delta, 0.05, np.array([low]))
+        hits, misses = np.cumsum(right) - j, np.cumsum(~np.array(right)) + j
+
+        def reached(e, hits=hits, misses=misses, cost=cost):
+            ok = hits > 0
+            if not ok.any():
+                return False
+            logs = [hits[ok] * math.log1p(s * math.exp(-e)) + misses[ok] * math.log1p(-s) for s in STAKES]
+            return np.max(special.logsumexp(logs, axis=0)) - math.log(len(STAKES)) >= -math.log(0.05 - cost)
+
+        if not reached(low):
+            break
+        top = min(high, 40.0)
+        if reached(top - 1e-12):
+            expected = high
+            continue
+        a, b = low, top
+        for _ in range(80):
+            a, b = ((a + b) / 2, b) if reached((a + b) / 2) else (a, (a + b) / 2)
+        expected = a
+        break
+    assert rank_betting(right, delta=delta).epsilon == pytest.approx(expected, abs=1e-9)
+
+
+def test_betting_holds_where_everything_is_revealed_at_once():
+    """(0, δ)-DP by one public coin, m·δ = 12: a bound above 0 in at most 5 % of audits, and δ itself must be paid."""
+    false, trials = 0, 400
+    for trial in range(trials):
+        rng = np.random.default_rng([trial, 3])
+        bits = rng.random(300) < 0.5
+        scores = rng.normal(size=300) + (20.0 * bits if rng.random() < 0.04 else 0.0)
+        false += rank_betting(OneRun(scores, bits), delta=0.04).low > 0
+    assert false <= trials * 0.05 + 3.5 * np.sqrt(trials * 0.05 * 0.95)
 
 
 def test_betting_on_everything_wrong_is_zero():
@@ -378,18 +432,16 @@ def test_terms_of_the_audit():
     assert found["smaller"] == max(found["steinke"], found["coupling"])
 
 
-def test_ties_at_the_cut_are_broken_without_the_labels():
+def test_ties_at_the_cut_count_against_the_attack():
     coins = fair_coins(400, 3)
     coarse = OneRun(np.round(np.random.default_rng(0).normal(size=400) + 2 * coins), coins, mask_seed=3)
-    estimate = one_run(coarse, guesses=100, seed=1)
+    estimate = one_run(coarse, guesses=100)
     assert "tied" in estimate.warnings[0]
-    assert one_run(coarse, guesses=100, seed=1) == estimate
-    drawn = {one_run(coarse, guesses=100, seed=s).details["correct"] for s in range(20)}
-    assert len(drawn) > 1
-    # A constant score can only be guessed by chance, even when the members come first in the file.
-    sorted_mask = np.arange(400) < 200
-    constant = [guess(OneRun(np.zeros(400), sorted_mask), k_in=50, k_out=50, seed=s).correct for s in range(200)]
-    assert np.mean(constant) == pytest.approx(50, abs=2.5)
+    # A constant score proves nothing, even when the members come first in the file.
+    for mask in (np.arange(400) < 200, np.arange(400) >= 200, np.arange(400) % 2 == 0):
+        constant = OneRun(np.zeros(400), mask)
+        assert guess(constant, k_in=50, k_out=50).correct == 0
+        assert one_run(constant, method="betting").low == one_run(constant).low == 0
 
 
 def test_ties_among_the_guessed_are_no_matter():
@@ -420,13 +472,14 @@ def test_f_dp_by_way_of_the_audit():
         one_run(audit(), delta=0.0, guesses=200, method="f-dp")
 
 
-def test_ranked_is_the_default():
+def test_the_headline_is_the_default():
     evidence = audit(shift=2.0)
     estimate = one_run(evidence, delta=1e-5)
     assert estimate.method == "one-run"
     assert estimate.validity is Validity.FINITE_SAMPLE
     assert 1.0 < estimate.epsilon < 9.997256
-    assert one_run(evidence, delta=1e-5, guesses="ranked") == estimate
+    assert estimate.epsilon == lower_bound(evidence, delta=1e-5).epsilon
+    assert one_run(evidence, delta=1e-5, guesses="ranked").epsilon == ranked(evidence, delta=1e-5).epsilon
     assert estimate.epsilon > 0.8 * max(one_run(evidence, delta=1e-5, guesses=r).epsilon for r in (50, 200, 1000))
 
 
@@ -452,7 +505,7 @@ def test_level_is_kept_where_the_truth_is_known(way):
         (lambda e: one_run(e, guesses=0), "guesses must be at least 1"),
         (lambda e: one_run(e, guesses=(1, 2, 3)), "pair"),
         (lambda e: one_run(e, guesses=(1.5, 2)), r"guesses\[0\] must be a whole number"),
-        (lambda e: one_run(e, guesses="best"), "guesses must be one of ranked"),
+        (lambda e: one_run(e, guesses="best"), "guesses must be one of learned, ranked"),
         (lambda e: one_run(e, guesses=True), "guesses must be a number"),
         (lambda e: one_run(e, guesses=100, method="betting"), "betting"),
         (lambda e: one_run(e, method="f-dp", delta=1e-5), "fixed in advance"),
@@ -460,7 +513,6 @@ def test_level_is_kept_where_the_truth_is_known(way):
         (lambda e: one_run(e, term="both"), "term must be one of"),
         (lambda e: one_run(e, delta=1.0), "delta"),
         (lambda e: one_run(e, confidence=1.0), "confidence"),
-        (lambda e: one_run(e, seed=-1), "seed"),
         (lambda e: one_run(e.as_scores()), "must be a OneRun, got Scores"),
         (lambda e: rank_betting(e, records=10), "knows its own"),
         (lambda e: rank_betting([1, 0, 2]), "only 0 and 1"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from dosimeter import (
     Counts,
@@ -19,7 +20,7 @@ from dosimeter import (
 )
 from dosimeter.estimators import band
 from dosimeter.estimators.gaussian import mu_from_rates
-from dosimeter.estimators.rates import uniform_looks
+from dosimeter.estimators.rates import clopper_pearson_limits, rectangle, uniform_looks
 from dosimeter.estimators.thresholds import counts_over_curve
 from dosimeter.region import epsilon_from_rates, epsilon_range
 
@@ -50,10 +51,41 @@ def test_golden_corner_of_footnote_1() -> None:
     assert found.high == math.inf
 
 
-def test_inverted_attack_gives_the_same_bound() -> None:
+def test_an_attack_worse_than_chance_proves_nothing_until_it_is_turned_round() -> None:
     inverted = Counts(fn=65, tp=35, fp=75, tn=25)
     for method in (clopper_pearson, jeffreys):
-        assert method(inverted, delta=0.05).low == pytest.approx(method(PAPER, delta=0.05).low, rel=1e-12)
+        found = method(inverted, delta=0.05)
+        assert found.low == 0
+        assert "worse than chance" in found.warnings[0] and "swap" in found.warnings[0]
+        assert not method(PAPER, delta=0.05).warnings
+        both = [method(counts, delta=0.05, sides="both").low for counts in (PAPER, inverted)]
+        assert both[0] == pytest.approx(both[1], rel=1e-12) and both[0] > 0  # four limits at a quarter of the level
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.4])
+@pytest.mark.parametrize(("members", "nonmembers"), [(6, 6), (9, 4), (25, 7)])
+def test_limits_at_a_fixed_threshold_by_enumeration(members: int, nonmembers: int, alpha: float) -> None:
+    """P[bound > true ε], exactly, at rates on a grid: never above α, although the bound uses both rates."""
+    fn, fp = np.meshgrid(np.arange(members + 1), np.arange(nonmembers + 1), indexing="ij")
+    box = rectangle(fn, members - fn, fp, nonmembers - fp, alpha, "lower", clopper_pearson_limits)
+    low = epsilon_range(*box, 0.0)[0]
+    for fnr in np.linspace(0.02, 0.98, 25):
+        for fpr in np.linspace(0.02, 0.98, 25):
+            law = stats.binom.pmf(fn, members, fnr) * stats.binom.pmf(fp, nonmembers, fpr)
+            assert law[low > epsilon_from_rates(fpr, fnr) + 1e-9].sum() <= alpha
+
+
+def test_the_limit_of_the_fpr_holds_with_ties_where_fpr_fixes_the_threshold() -> None:
+    """Few values: which of them the threshold stands on is chance, so the count above it must not set the limit."""
+    above = np.array([0.0185, 0.152])  # P[score ≥ value] of all values but the lowest, the highest first
+    rng, missed, trials = np.random.default_rng(4), 0, 2500
+    for _ in range(trials):
+        drawn = -np.searchsorted(above, rng.random(200), "right").astype(float)
+        found = clopper_pearson(Scores([0.0, -2.0], drawn), fpr=0.1)
+        passed = int(np.ceil(-found.threshold))  # values above the threshold
+        true = above[passed - 1] if passed > 0 else 0.0
+        missed += true > found.details["fpr_interval"][1]
+    assert missed / trials <= 0.025 + 3.5 * np.sqrt(0.025 * 0.975 / trials)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +115,8 @@ def test_interval_contains_the_plain_estimate(tp, fn, fp, tn, delta, confidence)
         found = method(counts, delta=delta, confidence=confidence, sides="both")
         assert found.low <= plug_in + 1e-9
         assert plug_in <= found.high + 1e-9
-        assert method(counts, delta=delta, confidence=confidence).low >= found.low - 1e-12
+        if counts.tpr >= counts.fpr:
+            assert method(counts, delta=delta, confidence=confidence).low >= found.low - 1e-12
         wider = method(counts, delta=delta, confidence=(1 + confidence) / 2, sides="both")
         assert wider.low <= found.low + 1e-12 and wider.high >= found.high - 1e-12
 

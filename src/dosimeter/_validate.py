@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import numbers
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,13 +17,39 @@ BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 
 
+MOST_RECORDS = 10**9
+MOST_ITEMS = 10**5
+DEEPEST = 32  # levels of a mapping; an audit that holds it is read to 64
+LONGEST = 490  # characters of a message; with "error: " before it a line stays below 500
+
+
 class InputError(ValueError):
-    """Input that cannot be used; the message names the argument, the value and the remedy."""
+    """Input that cannot be used; the message names the argument, the value and the remedy.
+
+    It is one line of at most 490 characters: a longer one is cut in the middle, so that the remedy stays.
+    """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(sentence(message))
+
+
+def sentence(message: object) -> str:
+    """A message on one line of bounded length, cut in the middle."""
+    text = " ".join(str(message).splitlines())
+    if len(text) <= LONGEST:
+        return text
+    head = LONGEST * 3 // 5
+    return f"{text[:head]} … {text[head + 3 - LONGEST :]}"
 
 
 def show(value: object, limit: int = 60) -> str:
     """A short printable form of any value for an error message."""
-    text = " ".join(repr(value).split())
+    if isinstance(value, str | bytes) and len(value) > limit:
+        value = value[:limit]
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # nested too deeply, too many digits, or a class of the caller's that fails
+        return f"a value of type {type(value).__name__[:limit]}"
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -106,15 +134,89 @@ def mapping(name: str, value: Any, remedy: str) -> Mapping[str, Any]:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InputError(f"{name} must be a mapping of names, got {show(value)}; {remedy}.")
+    _check_depth(name, value)
     return value
+
+
+def _check_depth(name: str, value: Any) -> None:
+    """Refuse what is nested too deeply to be written as JSON, and what holds itself."""
+    level: dict[int, Any] = {0: value}
+    for _ in range(DEEPEST):
+        inside = (
+            part
+            for holder in level.values()
+            for part in (holder.values() if isinstance(holder, Mapping) else holder)
+            if isinstance(part, Mapping | list | tuple)
+        )
+        level = {id(part): part for part in inside}
+        if not level:
+            return
+    raise InputError(f"{name} is nested more than {DEEPEST} levels deep; make it flat.")
+
+
+def listed(name: str, values: Any, remedy: str) -> list[Any]:
+    """The items of a sequence that is not endless."""
+    try:
+        items = list(itertools.islice(values, MOST_ITEMS + 1))
+    except Exception:  # not a sequence, or one of the caller's that fails
+        raise InputError(f"{name} must be a list, got {show(values)}; {remedy}.") from None
+    if len(items) > MOST_ITEMS:
+        raise InputError(f"{name} must hold at most {MOST_ITEMS} items, got {show(values)}; {remedy}.")
+    return items
+
+
+def text(name: str, value: Any) -> str:
+    """A text."""
+    if not isinstance(value, str):
+        raise InputError(f"{name} must be a text, got {show(value)}; write it in quotes.")
+    return str(value)
+
+
+def texts(name: str, value: Any) -> tuple[str, ...]:
+    """A list of texts."""
+    if not isinstance(value, list | tuple):
+        raise InputError(f"{name} must be a list of texts, got {show(value)}; pass e.g. [].")
+    return tuple(text(f"{name}[{place}]", item) for place, item in enumerate(value))
+
+
+def fields(name: str, values: Any, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
+    """The values of a mapping that has these keys and no others."""
+    remedy = "pass what to_dict returned"
+    found = dict(mapping(name, {} if values is None else values, remedy))
+    for key in required:
+        if key not in found:
+            raise InputError(f"{name} has no {key}; {remedy}.")
+    for key in found:
+        if key not in (*required, *optional):
+            raise InputError(f"{name} has the unknown key {show(key)}; {remedy}.")
+    return found
+
+
+def engine(value: Any) -> str:
+    """The name of an engine."""
+    if not isinstance(value, str) or not (value in ("inline", "local", "ray") or value.startswith("ray://")):
+        raise InputError(
+            f"engine must be inline, local, ray or ray://host:port, got {show(value)}; choose one of these."
+        )
+    return value
+
+
+def any_array(name: str, values: Any) -> npt.NDArray[Any]:
+    """Values as an array of whatever type; what is too long is refused before it takes memory."""
+    check_length(name, values)
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, OverflowError):
+        raise InputError(f"{name} must be a flat array of numbers; its rows have mixed lengths.") from None
+    except MemoryError:
+        raise InputError(f"{name} does not fit into memory; take a sample.") from None
+    except Exception as error:  # a class of the caller's that fails
+        raise InputError(f"{name} cannot be read as an array ({type(error).__name__}); pass numbers.") from None
 
 
 def finite_array(name: str, values: Any, *, minimum: int = 1) -> FloatArray:
     """A one-dimensional float64 array of finite numbers; names the first offending entry."""
-    try:
-        raw = np.asarray(values)
-    except (ValueError, TypeError, OverflowError):
-        raise InputError(f"{name} must be a flat array of numbers; its rows have mixed lengths.") from None
+    raw = any_array(name, values)
     if raw.dtype.kind not in "biuf":
         kind = "objects" if raw.dtype.kind == "O" else f"type {raw.dtype}"
         raise InputError(f"{name} must hold numbers, got an array of {kind}; convert it to float first.")
@@ -138,6 +240,18 @@ def finite_array(name: str, values: Any, *, minimum: int = 1) -> FloatArray:
                 "finite; remove or repair these records first."
             )
     return array
+
+
+def check_length(name: str, values: Any, *, rows: bool = False) -> None:
+    """Refuse what is too long from its shape alone; a broadcast array or a range takes no memory until it is read."""
+    try:
+        length = values.size if isinstance(values, np.ndarray) and not rows else len(values)
+    except OverflowError:  # a range beyond what len can say
+        length = sys.maxsize
+    except Exception:  # no length: NumPy says what it is
+        return
+    if length > MOST_RECORDS:
+        raise InputError(f"{name} must hold at most {MOST_RECORDS} values, got {length}; take a sample.")
 
 
 def frozen(array: npt.NDArray[Any], source: Any) -> npt.NDArray[Any]:

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from dosimeter import _validate as check
 from dosimeter._optional import require
+from dosimeter._validate import InputError
 from dosimeter.evidence import Counts
 
 
@@ -122,13 +124,40 @@ class Estimate:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Estimate:
-        """Read back what `to_dict` wrote."""
-        fields = dict(values)
-        for name in ("epsilon", "low", "high"):
-            fields[name] = math.inf if fields[name] is None else fields[name]
-        fields["validity"] = Validity(fields["validity"])
-        fields["counts"] = None if fields["counts"] is None else Counts(**fields["counts"])
-        return cls(**fields)
+        """Read back what `to_dict` wrote.
+
+        Raises:
+            InputError: If a field is missing, unknown or of another type.
+        """
+        required = ("epsilon", "low", "high", "delta", "confidence", "method", "validity", "claim")
+        optional = ("neighbours", "threshold", "counts", "warnings", "details")
+        found = check.fields("the estimate", values, required, optional)
+        counts, threshold = found.get("counts"), found.get("threshold")
+        remedy = "write a number"
+        ends = {
+            name: math.inf
+            if found[name] is None and name != "low"
+            else check.within(name, found[name], 0, math.inf, remedy)
+            for name in ("epsilon", "low", "high")
+        }
+        if ends["low"] > ends["high"]:
+            raise InputError(f"low is {ends['low']:g}, above high, {ends['high']:g}; pass what to_dict returned.")
+        neighbours = found.get("neighbours")
+        return cls(
+            epsilon=ends["epsilon"],
+            low=ends["low"],
+            high=ends["high"],
+            delta=check.real("delta", found["delta"], remedy),
+            confidence=check.real("confidence", found["confidence"], remedy),
+            method=check.text("method", found["method"]),
+            validity=Validity(check.choice("validity", found["validity"], list(Validity))),
+            claim=check.text("claim", found["claim"]),
+            neighbours=None if neighbours is None else check.text("neighbours", neighbours),
+            threshold=None if threshold is None else check.real("threshold", threshold, remedy),
+            counts=None if counts is None else Counts(**check.fields("counts", counts, ("tp", "fn", "fp", "tn"))),
+            warnings=check.texts("warnings", found.get("warnings", ())),
+            details=check.mapping("details", found.get("details"), "pass what to_dict returned"),
+        )
 
 
 def percent(confidence: float) -> str:

@@ -23,7 +23,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.reading import pick, read_columns
 
-MOST_RECORDS = 10**9
+MOST_RECORDS = check.MOST_RECORDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,12 +114,9 @@ class Scores:
         aggregate = check.choice("aggregate", self.aggregate, AGGREGATES)
         given = {name: getattr(self, name) for name in ("members", "nonmembers")}
         arrays = {name: check.finite_array(name, values) for name, values in given.items()}
-        for name, array in arrays.items():
-            if array.size > MOST_RECORDS:
-                raise InputError(f"{name} must hold at most {MOST_RECORDS} values, got {array.size}; take a sample.")
         object.__setattr__(self, "records", sum(array.size for array in arrays.values()))
         if self.groups is not None:
-            persons = _two_sides(self.groups, arrays["members"].size, arrays["nonmembers"].size)
+            persons = two_sides(self.groups, arrays["members"].size, arrays["nonmembers"].size)
             for name, ids in zip(arrays, persons, strict=True):
                 arrays[name] = _by_person(arrays[name], ids.place, ids.names.size, aggregate)
             object.__setattr__(self, "groups", tuple(check.frozen(ids.names, ()) for ids in persons))
@@ -221,7 +218,7 @@ class Scores:
         if min(self.members.size, self.nonmembers.size) < 2:
             raise InputError("threshold='split' needs at least 2 members and 2 non-members; pass a fixed threshold.")
         ordered = self.sorted_members, self.sorted_nonmembers
-        digest = hashlib.sha256(b"".join(values.tobytes() for values in ordered)).digest()
+        digest = hashlib.sha256(b"".join((values + 0.0).tobytes() for values in ordered)).digest()  # -0.0 is 0.0
         # A seed alone would be a constant: the data have a part in it, the order of the rows has none.
         rng = np.random.default_rng(np.random.SeedSequence([check.seed(seed), int.from_bytes(digest, "little")]))
         halves = []
@@ -279,6 +276,7 @@ class OneRun:
         mask_seed: The seed given to `fair_coins`; the mask is checked against it.
         groups: The person behind each record: one coin, and so one score, for each person.
         aggregate: How the scores of a person's records become one, "mean" or "max".
+        from_loss: Whether the scores are losses with the sign turned.
 
     Raises:
         InputError: If lengths differ, one side is empty, a person is both in and out, or the seed draws other coins.
@@ -292,6 +290,7 @@ class OneRun:
     mask_seed: int | None = None
     groups: Any = None
     aggregate: str = "mean"
+    from_loss: bool = False
     records: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -353,7 +352,7 @@ class OneRun:
     def as_scores(self, *, independent: bool = False) -> Scores:
         """Included records as members and the rest as non-members; `independent` as for `Scores`."""
         inside = self.included
-        found = Scores(self.scores[inside], self.scores[~inside], independent=independent)
+        found = Scores(self.scores[inside], self.scores[~inside], self.from_loss, independent)
         if self.groups is not None:
             object.__setattr__(found, "groups", (self.groups[inside], self.groups[~inside]))
             object.__setattr__(found, "records", self.records)
@@ -395,7 +394,8 @@ def persons(name: str, ids: Any, records: int) -> Persons:
     return Persons(names[order], rank[place])
 
 
-def _two_sides(groups: Any, members: int, nonmembers: int) -> tuple[Persons, Persons]:
+def two_sides(groups: Any, members: int, nonmembers: int) -> tuple[Persons, Persons]:
+    """Read the ids of members and of non-members; nobody may be on both sides."""
     if not isinstance(groups, (tuple, list)) or len(groups) != 2:
         raise InputError(
             f"groups must be a pair (ids of members, ids of non-members), got {check.show(groups)}; pass two arrays."

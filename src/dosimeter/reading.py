@@ -9,32 +9,57 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Never
 
 import numpy as np
 import numpy.typing as npt
 
+from dosimeter import _validate as check
 from dosimeter._validate import InputError, show
 
 Columns = dict[str, npt.NDArray[Any]]
 
+MOST_BYTES = "DOSIMETER_MAX_BYTES"
+_DEFAULT_BYTES = 2 << 30
+_MOST_MEMBERS = 10_000
+_MOST_NAMES = 12
 JSON_BYTES = 1 << 26
 JSON_DEPTH = 64
 
 
-def read_columns(path: str | os.PathLike[str], *, missing: bool = False) -> Columns:
+def most_bytes(limit: int | None = None) -> int:
+    """The most bytes that one file may unpack to: `limit`, else DOSIMETER_MAX_BYTES, else 2 GiB."""
+    if limit is not None:
+        return check.whole("limit", limit, 1, "pass a number of bytes")
+    text = os.environ.get(MOST_BYTES, "").strip()
+    if not text:
+        return _DEFAULT_BYTES
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 1 <= value <= 1e18:
+        raise InputError(f"{MOST_BYTES} must be a number of bytes, got {show(text)}; set e.g. {MOST_BYTES}=8e9.")
+    return int(value)
+
+
+def read_columns(path: str | os.PathLike[str], *, missing: bool = False, limit: int | None = None) -> Columns:
     """All arrays of an .npz, or all columns of a .csv or .parquet file, by name.
 
-    With `missing` an empty cell is NaN among numbers and None among words; without, it is refused.
+    With `missing` an empty cell is NaN among numbers and None among words; without, it is refused. A file that unpacks
+    to more than `limit` bytes (see `most_bytes`) is refused before it is unpacked. Lists and records of a .parquet
+    file are left out.
     """
     try:
         file = Path(path)
     except TypeError:
         raise InputError(f"path must be a file name, got {show(path)}; pass an .npz, .csv or .parquet file.") from None
-    readers: dict[str, Callable[[Path, bool], Columns]] = {
-        ".npz": lambda file, _: _read_npz(file),
+    most = most_bytes(limit)
+    readers: dict[str, Callable[[Path, bool, int], Columns]] = {
+        ".npz": lambda file, _, most: _read_npz(file, most),
         ".csv": _read_csv,
         ".parquet": _read_parquet,
     }
@@ -46,7 +71,7 @@ def read_columns(path: str | os.PathLike[str], *, missing: bool = False) -> Colu
             raise InputError(f"{file} does not exist or is not a file; check the path.")
         if file.stat().st_size == 0:
             raise InputError(f"{file} is empty (0 bytes); write it again.")
-        return reader(file, missing)
+        return reader(file, missing, most)
     except PermissionError:
         raise InputError(f"{file} may not be read; check its permissions.") from None
     except OSError as error:
@@ -165,23 +190,52 @@ def _too_deep(what: str) -> InputError:
     return InputError(f"{what} is nested more than {JSON_DEPTH} levels deep; write it again.")
 
 
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the file in whatever the system says while it is written: a full disk or a quota does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror or "cannot be written", os.fspath(path)) from None
+        raise
+
+
 def pick(columns: Mapping[str, npt.NDArray[Any]], path: object, *choices: tuple[str, ...]) -> tuple[str, ...]:
     """The first choice of names that are all there, else an error that lists what is there."""
     for names in choices:
         if all(name in columns for name in names):
             return names
     wanted = " or ".join(" and ".join(names) for names in choices)
-    found = ", ".join(sorted(columns)) or "nothing"
-    raise InputError(f"{path} must hold {wanted}; it holds {found}. Rename the arrays or columns.")
+    found = ", ".join(show(name, 40).strip("'") for name in sorted(columns)[:_MOST_NAMES]) or "nothing"
+    more = f" and {len(columns) - _MOST_NAMES} more" if len(columns) > _MOST_NAMES else ""
+    raise InputError(f"{path} must hold {wanted}; it holds {found}{more}. Rename the arrays or columns.")
 
 
-def _read_npz(path: Path) -> Columns:
+def _check_size(size: int, limit: int, path: Path) -> None:
+    if size > limit:
+        raise InputError(
+            f"{path} unpacks to {size} bytes, and at most {limit} are read; if you trust the file, set {MOST_BYTES} to "
+            "more."
+        )
+
+
+def _read_npz(path: Path, limit: int) -> Columns:
     arrays: Columns = {}
     try:
         with zipfile.ZipFile(path) as archive:
-            for entry in archive.infolist():
+            entries = archive.infolist()
+            if len(entries) > _MOST_MEMBERS:
+                raise InputError(
+                    f"{path} holds {len(entries)} arrays, and at most {_MOST_MEMBERS} are read; join them into fewer."
+                )
+            _check_size(sum(entry.file_size for entry in entries), limit, path)
+            for entry in entries:
                 if entry.filename.endswith(".npy"):
-                    arrays[entry.filename[:-4]] = _read_member(archive, entry, path)
+                    name = entry.filename[:-4]
+                    if name in arrays:
+                        raise InputError(f"{path}: array {show(name)[1:-1]} is there more than once; keep one of them.")
+                    arrays[name] = _read_member(archive, entry, path)
     except InputError:
         raise
     except (zipfile.BadZipFile, EOFError, OSError, ValueError, NotImplementedError, RuntimeError) as error:
@@ -194,14 +248,14 @@ def _read_npz(path: Path) -> Columns:
 
 
 def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> npt.NDArray[Any]:
-    name = entry.filename[:-4]
+    name = show(entry.filename[:-4])[1:-1]
     with archive.open(entry) as stream:
         version = np.lib.format.read_magic(stream)
         header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = header(stream)
         if dtype.hasobject:
             raise InputError(f"{path}: array {name} holds Python objects; store plain numbers instead.")
-        size = math.prod(shape) * dtype.itemsize
+        size = math.prod(shape) * max(dtype.itemsize, 1)
         if size > entry.file_size:
             raise InputError(f"{path}: array {name} claims {size} bytes but holds {entry.file_size}; write it again.")
     with archive.open(entry) as stream:
@@ -209,10 +263,11 @@ def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -
     return array
 
 
-def _read_csv(path: Path, missing: bool) -> Columns:
+def _read_csv(path: Path, missing: bool, limit: int) -> Columns:
     import pyarrow
     from pyarrow import csv
 
+    _check_size(path.stat().st_size, limit, path)
     try:
         table = csv.read_csv(path, convert_options=csv.ConvertOptions(strings_can_be_null=missing))
     except (pyarrow.ArrowException, OSError, ValueError) as error:
@@ -222,15 +277,68 @@ def _read_csv(path: Path, missing: bool) -> Columns:
     return _from_arrow(table, path, missing)
 
 
-def _read_parquet(path: Path, missing: bool) -> Columns:
+def _read_parquet(path: Path, missing: bool, limit: int) -> Columns:
     import pyarrow
-    from pyarrow import parquet
 
     try:
-        table = parquet.read_table(path)
+        table = parquet_table(path, limit=limit)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{path} cannot be read as .parquet ({show(str(error))}); write it again.") from None
     return _from_arrow(table, path, missing)
+
+
+def parquet_table(path: Path, names: Sequence[str] | None = None, *, limit: int | None = None) -> Any:
+    """The columns of a .parquet file (or those of these names) as an Arrow table, its sizes checked first.
+
+    Texts that repeat are stored once, so they are read in that form, counted, and only then written out.
+    """
+    from pyarrow import parquet
+
+    most = most_bytes(limit)
+    with parquet.ParquetFile(path) as file:
+        leaves = [file.schema.column(index) for index in range(len(file.schema))]
+        flat = [leaf for leaf in leaves if leaf.path == leaf.name and (names is None or leaf.name in names)]
+        _check_size(_declared(file.metadata, flat), most, path)
+        texts = [leaf.name for leaf in flat if leaf.physical_type == "BYTE_ARRAY"]
+        chosen = None if len(flat) == len(leaves) else [leaf.name for leaf in flat]
+    with parquet.ParquetFile(path, read_dictionary=texts) as file:
+        return _written_out(file.read(columns=chosen), most, path)
+
+
+def _declared(metadata: Any, leaves: Sequence[Any]) -> int:
+    """What the columns take in memory by the file's own account, repeated texts counted once.
+
+    A chunk's metadata is not asked for: where it is damaged, Arrow ends the process.
+    """
+    widths = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT96": 12}
+    width = sum(
+        leaf.length if leaf.physical_type == "FIXED_LEN_BYTE_ARRAY" else widths.get(leaf.physical_type, 8)
+        for leaf in leaves
+    )
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    rows = sum(group.num_rows for group in groups)
+    texts = any(leaf.physical_type == "BYTE_ARRAY" for leaf in leaves)
+    return rows * width + (sum(group.total_byte_size for group in groups) if texts else 0)
+
+
+def _written_out(table: Any, limit: int, path: Path) -> Any:
+    """The table with every text in its row."""
+    import pyarrow
+    from pyarrow import compute
+
+    size = table.nbytes
+    for place, field in enumerate(table.schema):
+        if not pyarrow.types.is_dictionary(field.type):
+            continue
+        for chunk in table.column(place).chunks:
+            lengths = compute.binary_length(chunk.dictionary)
+            size += compute.sum(lengths.take(chunk.indices).cast("int64")).as_py() or 0
+        _check_size(size, limit, path)
+        texts = table.column(place).cast(field.type.value_type)
+        table = table.set_column(place, field.with_type(field.type.value_type), texts)
+    return table
 
 
 def _from_arrow(table: Any, path: Path, missing: bool) -> Columns:

@@ -56,6 +56,15 @@ def test_an_overfitted_model_is_caught(audit: Audit) -> None:
     assert len(audit.exposed) == 20 and audit.subgroups
 
 
+def test_goodness_of_fit_is_that_of_the_losses_that_epsilon_star_fits(audit: Audit) -> None:
+    star = next(e for e in audit.estimates if e.method == "epsilon-star-parametric")
+    for side in ("members", "nonmembers"):
+        found, fitted = audit.metadata["goodness_of_fit"][side], star.details[side]
+        one = found["mixtures"][found["components"].index(1)]
+        assert abs(one["means"][0] - fitted["mean"]) < 5 * fitted["sd"] / np.sqrt(found["fitted"])
+        assert one["sds"][0] == pytest.approx(fitted["sd"], rel=0.5)
+
+
 def test_a_model_that_gives_every_member_the_same_loss(digits) -> None:
     tree = DecisionTreeClassifier(random_state=0).fit(*digits["members"])
     found = audit_model(tree, **digits, resamples=100)

@@ -194,3 +194,21 @@ def test_the_same_records_are_refused():
         check_shift(texts, [text + " " for text in texts])
     coarse = rng.integers(0, 2, (400, 3))  # eight possible rows: copies are natural
     assert check_shift(coarse[:150], coarse[150:]).evidence["duplicates"] == 250
+
+
+def test_token_numbers_of_any_lengths_are_words():
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(0, 50, size) for size in rng.integers(3, 12, 200)]
+    other = [rng.integers(0, 50, size).tolist() for size in rng.integers(3, 12, 200)]
+    found = check_shift(rows, other)
+    assert found.checked and not found.shift and found.evidence["kind"] == "text"
+    shifted = [rng.integers(20, 70, size) for size in rng.integers(3, 12, 200)]
+    assert check_shift(rows, shifted).shift
+    table = rng.integers(0, 50, (200, 7))  # all of one length by chance
+    assert check_shift(rows, table).evidence["kind"] == "text"
+    assert check_shift([*rows[:50], table[0]], [*rows[50:], table[0]]).evidence["duplicates"] == 1
+    for wrong in (rng.normal(size=(200, 7)), [[0.5, 1.5]] * 200):
+        with pytest.raises(InputError, match="nonmembers holds no token numbers"):
+            check_shift(rows, wrong)
+    with pytest.raises(InputError, match="mixed lengths"):
+        check_shift([[0.5], [1.5, 2.5]] * 50, [[0.5], [1.5, 2.5]] * 50)

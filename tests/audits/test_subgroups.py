@@ -1,4 +1,4 @@
-"""Subgroups: DeLong's variance, Holm's correction, and who is flagged."""
+"""Subgroups: bounds that hold together, Holm's correction, and who is flagged."""
 
 import numpy as np
 import pytest
@@ -6,21 +6,13 @@ import pytest
 from dosimeter import InputError, Scores
 from dosimeter.audits.compare import compare
 from dosimeter.audits.scores import audit_scores
-from dosimeter.audits.subgroups import by_group, delong, holm
+from dosimeter.audits.subgroups import by_group, holm
+from dosimeter.estimators.lower_bound import lower_bound
 
 
 def test_holm_by_hand() -> None:
     assert np.allclose(holm(np.array([0.01, 0.04, 0.03, 0.5])), [0.04, 0.09, 0.09, 0.5])
     assert holm(np.array([])).size == 0
-
-
-def test_delong_against_simulation() -> None:
-    rng = np.random.default_rng(0)
-    found = [delong(Scores(rng.normal(0.5, 1, 80), rng.normal(0, 1, 120))) for _ in range(600)]
-    aucs, variances = np.array(found).T
-    assert aucs.var() == pytest.approx(variances.mean(), rel=0.15)
-    tied = Scores([1, 2, 2, 3], [0, 2, 2, 2])
-    assert delong(tied)[0] == pytest.approx(tied.auc)
 
 
 def test_the_exposed_group_is_flagged_and_comes_first() -> None:
@@ -33,6 +25,44 @@ def test_the_exposed_group_is_flagged_and_comes_first() -> None:
     assert [row["value"] for row in rows] == ["old", "young"]
     assert rows[0]["flagged"] and not rows[1]["flagged"]
     assert rows[0]["epsilon"] > rows[1]["epsilon"]
+
+
+@pytest.mark.parametrize("confidence", [0.95, 0.5])
+def test_rows_share_the_level(confidence: float) -> None:
+    rng = np.random.default_rng(2)
+    groups = {name: (rng.integers(0, k, 600), rng.integers(0, k, 600)) for name, k in (("a", 4), ("b", 3))}
+    scores = Scores(rng.normal(1, 1, 600), rng.normal(0, 1, 600))
+    rows = by_group(scores, groups, delta=1e-5, confidence=confidence, seed=0)
+    assert len(rows) == 7
+    for row in rows:
+        inside, outside = (side.astype(str) == row["value"] for side in groups[row["group"]])
+        part = Scores(scores.members[inside], scores.nonmembers[outside])
+        alone = lower_bound(part, delta=1e-5, confidence=1 - (1 - confidence) / 7)
+        assert row["epsilon"] == alone.low
+        assert row["joint_confidence"] == confidence
+    assert [row["epsilon"] for row in rows] == sorted((row["epsilon"] for row in rows), reverse=True)
+
+
+def test_the_largest_of_many_bounds_holds() -> None:
+    """No leak, 25 groups: "the largest bound is ε ≥ X" with X > 0 at most as often as the level allows."""
+    trials, false = 120, 0
+    who = np.repeat(np.arange(25), 40)
+    for trial in range(trials):
+        rng = np.random.default_rng([trial, 25])
+        scores = Scores(rng.normal(size=1000), rng.normal(size=1000))
+        rows = by_group(scores, {"class": (who, who)}, delta=0.0, confidence=0.95, seed=0)
+        false += max(row["epsilon"] for row in rows) > 0
+    assert false <= trials * 0.05 + 3.5 * np.sqrt(trials * 0.05 * 0.95)  # 14; about 60 at 95 % for each row
+
+
+def test_a_perfectly_separated_group_is_flagged() -> None:
+    rng = np.random.default_rng(0)
+    who = np.repeat(["apart", "rest"], [30, 500])
+    members = np.where(who == "apart", 50.0, 0.0) + rng.normal(size=530)
+    rows = by_group(Scores(members, rng.normal(size=530)), {"g": (who, who)}, delta=0.0, confidence=0.95, seed=0)
+    assert rows[0]["value"] == "apart" and rows[0]["flagged"]
+    constant = Scores(np.zeros(530), np.zeros(530))
+    assert not any(r["flagged"] for r in by_group(constant, {"g": (who, who)}, delta=0.0, confidence=0.95, seed=0))
 
 
 def test_equal_groups_are_seldom_flagged() -> None:

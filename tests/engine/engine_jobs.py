@@ -51,8 +51,17 @@ def misbehave(task, shared):
             Path(flag).touch(exist_ok=False)
         except FileExistsError:
             kind = None
+    times = task.arguments.get("times")
+    if times is not None and len(Path(task.arguments["notes"]).read_text().split()) > times:
+        kind = None
     if kind == "exit":
         os._exit(3)
+    elif kind == "terminate":
+        os.kill(os.getpid(), signal.SIGTERM)
+    elif kind == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    elif kind == "memory":
+        raise MemoryError("no room")
     elif kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif kind == "hang":

@@ -124,7 +124,7 @@ def test_one_mishap_is_made_good(tmp_path, kind):
     ("kind", "error", "log"),
     [
         ("exit", "its process died with exit code 3", "exit code 3"),
-        ("kill", "its process was ended by SIGKILL", "SIGKILL"),
+        ("crash", "its process was ended by SIGSEGV", "SIGSEGV"),
         ("raise", "ValueError: no such luck", "printed before the error"),
         ("leave", "SystemExit: gone", "sys.exit"),
         ("list", "TypeError: the task's function must return", "Traceback"),

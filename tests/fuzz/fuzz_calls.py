@@ -30,7 +30,29 @@ class Hostile:
         return "a hostile\nobject"
 
 
+class Mute:
+    """An object that fails whatever it is asked."""
+
+    def __repr__(self):
+        raise RuntimeError("no")
+
+    __len__ = __bool__ = __iter__ = __array__ = __float__ = __str__ = __repr__
+
+
+def nested(depth):
+    """A list in a list in a list."""
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+HUGE = 10**12
+
 JUNK = [
+    *(Mute(), nested(10**5), {"a": nested(10**5)}, 10**5000, -(10**5000), "x" * 10**6, "a\u2028b", "\ud800", "\0"),
+    *(range(HUGE), range(10**30), np.broadcast_to(0.5, (HUGE,)), np.broadcast_to(True, (HUGE,))),
+    *(np.broadcast_to(np.float32(1), (HUGE, 3)), np.broadcast_to(0, (1, HUGE)), np.empty((HUGE, 0))),
     *(None, True, False, np.True_, "", "x", "nan", "0.5", b"", b"ab", ..., NotImplemented, int, len, Hostile()),
     *(math.nan, math.inf, -math.inf, -0.0, -1, -1.5, 0, 0.5, 1, 1.0, 1.5, 2, 5e-324, -1e-300, 1e-300, 1e300, 1.7e308),
     *(10**400, -(10**400), 2**63, 2**64, 1j, complex(math.nan, 0), Decimal("0.5"), Fraction(1, 3), Fraction(10**400)),
@@ -84,6 +106,8 @@ JUNK = [
 FEATURES = np.random.default_rng(0).normal(size=(24, 3))
 CLASSES = np.arange(24) % 2
 AUDIT = audit_scores(dm.Scores.from_losses(LOSSES[0][:12], LOSSES[1][:12]), resamples=0)
+
+STEPS = {"steps": 3, "sampling": "poisson", "neighbours": None}
 
 # One good call each; a test replaces some of its arguments.
 CALLS = {
@@ -200,10 +224,26 @@ CALLS = {
             "methods": ["rdp", "gaussian"],
         },
     ),
-    "noise_for_epsilon": (dm.noise_for_epsilon, {"epsilon": 1.0, "delta": 1e-5, "steps": 3, "neighbours": None}),
-    "noise_for_belief": (dm.noise_for_belief, {"belief": 0.9, "delta": 1e-5, "prior": 0.5, "steps": 3}),
-    "noise_for_advantage": (dm.noise_for_advantage, {"advantage": 0.1, "steps": 3, "sampling": "poisson"}),
-    "noise_for_tpr": (dm.noise_for_tpr, {"tpr": 0.1, "fpr": 0.01, "steps": 3}),
+    "noise_for_epsilon": (
+        dm.noise_for_epsilon,
+        {"epsilon": 1.0, "delta": 1e-5, **STEPS, "sample_rate": 1.0, "method": "zcdp", "orders": None},
+    ),
+    "noise_for_belief": (
+        dm.noise_for_belief,
+        {"belief": 0.9, "delta": 1e-5, "prior": 0.5, **STEPS, "sample_rate": 0.5, "method": "rdp", "orders": [2, 8]},
+    ),
+    "noise_for_advantage": (dm.noise_for_advantage, {"advantage": 0.1, **STEPS}),
+    "noise_for_tpr": (dm.noise_for_tpr, {"tpr": 0.1, "fpr": 0.01, **STEPS}),
+    "Estimate.from_dict": (dm.Estimate.from_dict, {"values": LOWER.to_dict()}),
+    "Guarantee.from_dict": (dm.Guarantee.from_dict, {"values": UPPER.to_dict()}),
+    **{
+        f"{kind.__name__}.from_dict, {key}": (
+            lambda kind=kind, good=good, **changed: kind.from_dict(good | changed),
+            {key: good[key]},
+        )
+        for kind, good in ((dm.Estimate, LOWER.to_dict()), (dm.Guarantee, UPPER.to_dict()))
+        for key in good.keys() - {"claim"}
+    },
     "audit_scores": (
         audit_scores,
         {
@@ -234,11 +274,14 @@ CALLS = {
             "resamples": 0,
             "seed": 0,
             "metadata": None,
+            "batch_size": None,
+            "device": None,
         },
     ),
     "check_shift": (
         dm.check_shift,
-        {"members": FEATURES[:12], "nonmembers": FEATURES[12:], "labels": None, "confidence": 0.9, "seed": 0},
+        {"members": FEATURES[:12], "nonmembers": FEATURES[12:], "labels": None, "confidence": 0.9, "seed": 0}
+        | {"kind": "auto", "max_records": 100, "permutations": 99},
     ),
     "compare": (dm.compare, {"audits": [AUDIT, AUDIT], "names": ["a", "b"], "utilities": [0.5, 0.6]}),
 }

@@ -27,7 +27,7 @@ class Entry:
     """An estimator as `call(evidence, at, **options)`; `at` is a threshold that was fixed in advance."""
 
     name: str
-    kind: str  # the evidence: "scores", "runs" (OneRun) or "losses" (Scores turned into losses)
+    kind: str  # the evidence: "scores" (one model), "tries" (independent), "runs" (OneRun) or "losses" (of one model)
     call: Callable[..., Estimate]
     ranks_only: bool = True  # an increasing transform of the scores changes nothing
     any_order: bool = True  # the order of the records changes nothing
@@ -37,13 +37,15 @@ class Entry:
     posterior: bool = False  # a posterior quantile: above 0 without any leak
     zero_delta: bool = True
     separable: bool = True  # has something to say about a perfect attack
+    draws: bool = True  # takes a seed
     passes_on: bool = True  # the adapter here hands the evidence over as it is
     takes: tuple[str, ...] = ("delta", "confidence")
 
 
 def rates(function, name, *, band=True, **flags):
     """An estimator of rates under each threshold rule."""
-    moves = {"falls_with_delta": False, "falls_with_confidence": False, "any_order": False}  # the pilot's choice moves
+    # the pilot's choice moves, and the data decide the halves
+    moves = {"falls_with_delta": False, "falls_with_confidence": False, "ranks_only": False}
     rules: dict[str, tuple[Callable[[float], dict[str, Any]], dict[str, Any]]] = {
         "split": (lambda at: {"threshold": "split"}, moves),
         "naive": (lambda at: {"threshold": "naive"}, {}),
@@ -55,40 +57,69 @@ def rates(function, name, *, band=True, **flags):
     rules["default"] = (lambda at: {}, {} if band else moves)
     return {
         f"{name}, {rule}": Entry(
-            name, "scores", lambda e, at, _o=options, **k: function(e, **_o(at), **k), **(flags | changes)
+            name, "tries", lambda e, at, _o=options, **k: function(e, **_o(at), **k), **(flags | changes)
         )
         for rule, (options, changes) in rules.items()
     }
 
 
 REGISTRY: dict[str, Entry] = {
-    "lower_bound": Entry("lower_bound", "scores", lambda e, at, **k: dm.lower_bound(e, **k), falls_with_delta=False),
-    "lower_bound, one run": Entry(
-        "lower_bound", "runs", lambda e, at, **k: dm.lower_bound(e, **k), falls_with_delta=False
+    **{
+        f"lower_bound, {kind}": Entry(
+            "lower_bound",
+            kind,
+            lambda e, at, **k: dm.lower_bound(e, **_without_seed(k)),
+            falls_with_delta=False,  # what is revealed and tested depends on what can be expected
+            falls_with_confidence=False,
+            draws=False,
+        )
+        for kind in ("scores", "tries", "runs")
+    },
+    "lower_bound, add/remove": Entry(
+        "lower_bound",
+        "scores",
+        lambda e, at, **k: dm.lower_bound(e, neighbours="add/remove", **_without_seed(k)),
+        falls_with_delta=False,
+        falls_with_confidence=False,
+        draws=False,
     ),
     **{
-        f"ranked, {order}, {kind}": Entry(
+        f"ranked, {order}": Entry(
             # a larger δ may move the allowance by one guess and free level for the rest
             "ranked",
-            kind,
-            lambda e, at, _o=order, **k: dm.ranked(e, order=_o, **k),
+            "runs",
+            lambda e, at, _o=order, **k: dm.ranked(e, order=_o, **_without_seed(k)),
             falls_with_delta=False,
+            draws=False,
         )
         for order in ORDERS
-        for kind in ("scores", "runs")
     },
     **rates(dm.clopper_pearson, "clopper_pearson"),
     **rates(dm.jeffreys, "jeffreys", band=False),
     **rates(bayesian, "bayesian", band=False, posterior=True),
     **rates(dm.gaussian, "gaussian", zero_delta=False),
     **rates(dm.advantage, "advantage"),
-    "one_run, ranked": Entry("one_run", "runs", lambda e, at, **k: dm.one_run(e, **k), falls_with_delta=False),
+    "one_run, learned": Entry(
+        "one_run",
+        "runs",
+        lambda e, at, **k: dm.one_run(e, **_without_seed(k)),
+        falls_with_delta=False,
+        falls_with_confidence=False,
+        draws=False,
+    ),
+    "one_run, ranked": Entry(
+        "one_run",
+        "runs",
+        lambda e, at, **k: dm.one_run(e, guesses="ranked", **_without_seed(k)),
+        falls_with_delta=False,
+        draws=False,
+    ),
     **{
         f"one_run, {guesses}, {term}": Entry(
             "one_run",
             "runs",
-            lambda e, at, _g=guesses, _t=term, **k: dm.one_run(e, guesses=_few(_g, e), term=_t, **k),
-            tie_free=True,
+            lambda e, at, _g=guesses, _t=term, **k: dm.one_run(e, guesses=_few(_g, e), term=_t, **_without_seed(k)),
+            draws=False,
             passes_on=False,
         )
         for guesses in (40, (20, 0), (0, 20), (20, 20))
@@ -97,15 +128,15 @@ REGISTRY: dict[str, Entry] = {
     "one_run, betting": Entry(
         "one_run",
         "runs",
-        lambda e, at, **k: dm.one_run(e, method="betting", **k),
-        tie_free=True,
+        lambda e, at, **k: dm.one_run(e, method="betting", **_without_seed(k)),
+        draws=False,
         falls_with_delta=False,
     ),
     "one_run, f-dp": Entry(
         "one_run",
         "runs",
-        lambda e, at, **k: dm.one_run(e, method="f-dp", guesses=_few(40, e), **k),
-        tie_free=True,
+        lambda e, at, **k: dm.one_run(e, method="f-dp", guesses=_few(40, e), **_without_seed(k)),
+        draws=False,
         passes_on=False,
         zero_delta=False,
     ),
@@ -195,7 +226,7 @@ def options_of(entry, **options):
 def build(entry, members, nonmembers, shuffle=0):
     """The evidence an entry takes, from two samples."""
     if entry.kind != "runs":
-        return dm.Scores(members, nonmembers)
+        return dm.Scores(members, nonmembers, independent=entry.kind == "tries")
     scores = np.concatenate([members, nonmembers])
     included = np.arange(scores.size) < len(members)
     order = np.random.default_rng(shuffle).permutation(scores.size)
@@ -296,7 +327,7 @@ class TestEstimate:
             if largest is not None:
                 assert estimate.low <= largest * (1 + 1e-12)
             if estimate.validity.is_bound:
-                assert estimate.low < math.log(2 * n)
+                assert estimate.low < math.log(2 * n) * (2 if estimate.neighbours == "replace" else 1)
         if entry.separable:
             assert min(shown) > 0
 

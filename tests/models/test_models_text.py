@@ -209,3 +209,161 @@ def test_refusals():
 def test_texts_through_dataset():
     X, y = dataset(TEXTS)
     assert HuggingFace(gpt2(), Tokenizer()).losses(X, y).values.shape == (6,)
+
+
+def token_rows(count=12, seed=0, low=3):
+    """Rows of tokens of different lengths; tokens below `low` are special and stand in none."""
+    rng = np.random.default_rng(seed)
+    return [rng.integers(low, VOCABULARY, size) for size in rng.integers(4, 15, count)]
+
+
+def padded(rows, token, side):
+    longest = max(row.size for row in rows)
+    both = [(row, np.full(longest - row.size, token)) for row in rows]
+    return np.stack([np.concatenate(pair if side == "right" else pair[::-1]) for pair in both])
+
+
+def with_padding_token(model, token):
+    model.config.pad_token_id = token
+    return model
+
+
+class TestTokenRows:
+    """Rows of any lengths, and arrays with padding: each row has the scores that it has alone."""
+
+    @pytest.mark.parametrize("batch_size", [None, 1, 5])
+    @pytest.mark.parametrize("form", [list, tuple, lambda rows: np.array(rows, dtype=object)])
+    def test_rows_of_any_length(self, batch_size, form):
+        model, rows = gpt2(), token_rows(low=0)
+        found = HuggingFace(model, batch_size=batch_size).sequences(form(rows))
+        for got, want in zip(found.log_probabilities, one_by_one(model, rows), strict=True):
+            assert got == pytest.approx(want, abs=1e-5)
+        assert found.warnings == ()
+
+    @pytest.mark.parametrize("side", ["left", "right"])
+    @pytest.mark.parametrize("token", [2, 0])  # 0 ends texts too
+    @pytest.mark.parametrize("batch_size", [None, 5])
+    def test_known_padding_is_left_out(self, side, token, batch_size):
+        model, rows = with_padding_token(gpt2(), token), token_rows()
+        found = HuggingFace(model, batch_size=batch_size).sequences(padded(rows, token, side))
+        for got, want in zip(found.log_probabilities, one_by_one(model, rows), strict=True):
+            assert got == pytest.approx(want, abs=1e-5)
+        short = sum(row.size < max(map(len, rows)) for row in rows)
+        where = {"left": "start", "right": "end"}[side]
+        assert found.warnings[0].startswith(
+            f"{short} of 12 token rows were padded: token {token} at their {where} was left out of the scores"
+        )
+        assert ("marks the edge of a text" in found.warnings[0]) == (token == 0)
+
+    @pytest.mark.parametrize("side", ["left", "right"])
+    @pytest.mark.parametrize("token", [0, 7])  # 0 ends texts, 7 is one of the words
+    def test_unknown_padding_is_refused(self, side, token):
+        model, rows = gpt2(), [row[row != 7] for row in token_rows(20)]
+        where = {"left": "start", "right": "end"}[side]
+        with pytest.raises(
+            InputError, match=rf"rows {where} with token {token} at least 2 times, but no padding token"
+        ):
+            HuggingFace(model).losses(padded(rows, token, side))
+        found = HuggingFace(model, padding=token).sequences(padded(rows, token, side))
+        for got, want in zip(found.log_probabilities, one_by_one(model, rows), strict=True):
+            assert got == pytest.approx(want, abs=1e-5)
+        whole = HuggingFace(model, padding="none").sequences(padded(rows, token, side))
+        assert (whole.tokens == max(map(len, rows)) - 1).all()
+        assert whole.warnings == ()
+
+    def test_a_mark_at_the_edge_of_a_text_is_not_padding(self):
+        model = with_padding_token(gpt2(), 0)
+        rows = [np.concatenate([[0], row, [0]]) for row in token_rows()]
+        for given in (rows, [row[:5] for row in rows], [np.append(row[:4], 0) for row in rows]):
+            found = HuggingFace(model).sequences(given)
+            assert found.warnings == ()
+            assert found.loss == pytest.approx([-v.mean() for v in one_by_one(model, given)], abs=1e-5)
+
+    def test_the_tokenizers_token_comes_first(self):
+        class Padded(Tokenizer):
+            pad_token_id, eos_token_id = 2, None
+
+        model, rows = with_padding_token(gpt2(), 1), token_rows()
+        found = HuggingFace(model, Padded()).losses(padded(rows, 2, "right"))
+        assert found.values == pytest.approx(HuggingFace(model).losses(rows).values, abs=1e-5)
+        with pytest.raises(InputError, match="but the padding token is 1"):
+            HuggingFace(model).losses(padded(rows, 2, "right"))
+
+    @pytest.mark.parametrize("side", ["left", "right"])
+    def test_the_attention_mask_decides(self, side):
+        model, rows = gpt2(), token_rows()
+        ids = padded(rows, 0, side)
+        given = {
+            "input_ids": torch.tensor(ids),
+            "attention_mask": torch.tensor(padded([r * 0 + 1 for r in rows], 0, side)),
+        }
+        for X in (given, transformers.BatchEncoding(given), dataset(given)[0], dataset((given, None))[0]):
+            assert HuggingFace(model).losses(X).values == pytest.approx(
+                HuggingFace(model).losses(rows).values, abs=1e-5
+            )
+        with pytest.raises(InputError, match="another shape"):
+            HuggingFace(model).losses({**given, "attention_mask": given["attention_mask"][:, 1:]})
+        with pytest.raises(InputError, match="a row for each text"):
+            HuggingFace(model).losses({"input_ids": [1, 2, 3], "attention_mask": [1, 1, 1]})
+
+    def test_classifiers_too(self):
+        model, rows = bert(), token_rows(low=4)
+        alone = HuggingFace(model).outputs(rows).values
+        found = HuggingFace(model).outputs(padded(rows, 0, "right"))  # BERT's padding token is 0
+        assert found.values == pytest.approx(alone, abs=1e-5)
+        assert "were padded" in found.warnings[0]
+        y = np.arange(12) % 3
+        assert HuggingFace(model).losses(padded(rows, 0, "left"), y).values.shape == (12,)
+
+    def test_nothing_but_padding(self):
+        with pytest.raises(InputError, match=r"X\[1\] has 0 token\(s\)"):
+            HuggingFace(with_padding_token(gpt2(), 2)).losses(np.array([[5, 6, 7], [2, 2, 2]]))
+        with pytest.raises(InputError, match="padding must be"):
+            HuggingFace(gpt2(), padding="right")
+        masked = padded(token_rows(), -100, "right")
+        with pytest.raises(InputError, match=r"padding=-100"):
+            HuggingFace(gpt2()).losses(masked)
+        assert np.isfinite(HuggingFace(gpt2(), padding=-100).losses(masked).values).all()
+
+    @pytest.mark.parametrize("vocabulary", [3, 10, 50])
+    def test_text_that_repeats_itself_is_no_padding(self, vocabulary):
+        """60 sets of random tokens in all, of which by chance fewer than one in 500 look padded."""
+        rng = np.random.default_rng(vocabulary)
+        box = HuggingFace(gpt2())
+        for _ in range(20):
+            tokens, notes = box._tokens(list(rng.integers(0, vocabulary, (100, 12))), least=2)
+            assert len(tokens) == 100 and notes == ()
+
+
+def test_an_audit_does_not_depend_on_the_padding():
+    """A model that has learnt 60 texts by heart: rows of any lengths, padded rows and masks prove the same."""
+    from dosimeter import audit_model
+
+    model = with_padding_token(gpt2(), 2)
+    members, others = token_rows(60, seed=1), token_rows(60, seed=2)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    ids, mask = (
+        torch.tensor(padded(rows, fill, "right")) for rows, fill in ((members, 2), ([m * 0 + 1 for m in members], 0))
+    )
+    for _ in range(60):
+        optimiser.zero_grad()
+        loss = model(input_ids=ids, attention_mask=mask, labels=ids.masked_fill(mask == 0, -100)).loss
+        loss.backward()
+        optimiser.step()
+    box = HuggingFace(model)
+    ragged = audit_model(box, members=members, nonmembers=(others, None), resamples=20)
+    assert ragged.headline.low > 2
+    assert ragged.guard.checked
+    assert ragged.metadata["warnings"] == []
+    for side in ("left", "right"):
+        again = audit_model(
+            box, members=(padded(members, 2, side), None), nonmembers=(padded(others, 2, side), None), resamples=20
+        )
+        assert again.headline.low == ragged.headline.low
+        notes = [note for note in again.metadata["warnings"] if "were padded" in note]
+        assert [note.partition(":")[0] for note in notes] == ["members", "nonmembers"]
+    scored = HuggingFace(model, padding="none")
+    worse = audit_model(
+        scored, members=(padded(members, 2, "right"), None), nonmembers=(padded(others, 2, "right"), None), resamples=20
+    )
+    assert worse.headline.low <= ragged.headline.low

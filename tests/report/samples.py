@@ -68,6 +68,7 @@ def group(name: str, value: str, epsilon: float, p: float, flagged: bool) -> dic
         "advantage": 0.2,
         "p_value": p,
         "flagged": flagged,
+        "joint_confidence": 0.95,
     }
 
 
@@ -83,6 +84,6 @@ def hostile() -> Audit:
         subgroups=(group(HOSTILE, BREAKOUT, 1.0, 0.1, True), group(HOSTILE, "x" * 5000, 0.5, 0.2, False)),
         exposed=({"record": HOSTILE, "score": 0.1, "threshold_fpr": 0.0, "label": BREAKOUT},),
         guard=Guard(False, True, {HOSTILE: BREAKOUT}),
-        distributions={**dict(audit.distributions or {}), "name": HOSTILE},
+        distributions={**dict(audit.distributions or {}), "name": HOSTILE + BREAKOUT},
         metadata={**audit.metadata, "model": HOSTILE, HOSTILE: {BREAKOUT: HOSTILE}, "warnings": [HOSTILE]},
     )

@@ -28,6 +28,7 @@ from dosimeter.evidence import Scores
 from dosimeter.report import facts
 from dosimeter.report.markup import esc, json_block
 from dosimeter.report.record import FIELDS, MEANING
+from dosimeter.report.text import share
 from dosimeter.report.theme import VARIABLES
 
 VOID = {"meta", "br", "img", "input", "link", "hr"}
@@ -250,6 +251,26 @@ def test_nist_fields_are_filled_from_metadata_and_guarantee(pages: dict[str, str
 
 def test_a_page_read_back_from_json_is_the_same(pages: dict[str, str]) -> None:
     assert pages["again"] == pages["full"]
+
+
+def test_bounds_of_groups_are_said_to_hold_together(pages: dict[str, str]) -> None:
+    assert "The largest bound is ε ≥ 1.9" in pages["full"]
+    assert "All 3 bounds hold at once with 95 % confidence." in pages["full"]
+    audit = samples.full()
+    older = [{k: v for k, v in row.items() if k != "joint_confidence"} for row in audit.subgroups]
+    alone = report.to_html(dataclasses.replace(audit, subgroups=tuple(older)))
+    assert "hold at once" not in alone and "the largest of them need not hold" in alone
+
+
+def test_a_limit_of_the_tpr_is_shown_only_where_one_holds(pages: dict[str, str]) -> None:
+    audit = samples.bare()
+    point = facts.tpr_at(audit, 0.01)
+    assert point is not None
+    assert f"truly at least {share(point['tpr_low'])} with 95 % confidence" in pages["bare"]
+    assert "members from those that it was trained on" in pages["bare"]
+    older = [{k: v for k, v in p.items() if k != "limit_threshold"} for p in audit.curve["tpr_at_fpr"]]
+    none = report.to_html(dataclasses.replace(audit, curve={**audit.curve, "tpr_at_fpr": older}))
+    assert "truly at least" not in none and "for a limit" in none
 
 
 def test_contradiction_is_said() -> None:

@@ -33,6 +33,15 @@ if given.mode == "nan":
     np.savez(given.out, outputs=np.full(3, np.nan))
 elif given.mode == "other":
     np.savez(given.out, results=rows)
+elif given.mode == "array":
+    with open(given.out, "wb") as file:
+        np.save(file, rows)
+elif given.mode == "text":
+    open(given.out, "w").write("0.5,0.5")
+elif given.mode == "words":
+    np.savez(given.out, outputs=np.array(["yes", "no"]))
+elif given.mode == "objects":
+    np.savez(given.out, outputs=np.array([{}, None]))
 elif given.mode != "silent":
     np.savez(given.out, outputs=np.append(rows, int(given.seed)).astype(float))
 """
@@ -94,10 +103,30 @@ def test_scripts(command):
     assert "seed 4" in found[1].failed and "code 1" in found[1].failed and "no luck today" in found[1].failed
 
 
-@pytest.mark.parametrize(("mode", "said"), [("nan", "NaN"), ("other", "no array 'outputs'"), ("silent", "no array")])
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("nan", "NaN"),
+        ("other", "no array 'outputs' to {outputs}: it holds 'results'"),
+        ("silent", "wrote no file to {outputs}"),
+        ("array", "no .npz file"),
+        ("text", "no .npz file"),
+        ("words", "outputs of type <U3"),
+        ("objects", "no .npz file of numbers"),
+    ],
+)
 def test_scripts_that_write_something_else(command, mode, said):
     one = next(train_command(command(mode), MEMBERS, SEEDS))
     assert said in one.failed and "seed 3" in one.failed and one.outputs is None
+
+
+@pytest.mark.parametrize("place", ["{outputs}", "{out}"])
+def test_a_script_that_needs_no_seed(tmp_path, place):
+    (tmp_path / "train.py").write_text(
+        "import sys\nimport numpy as np\nnp.savez(sys.argv[2], outputs=np.load(sys.argv[1]) / 2)\n"
+    )
+    one = next(train_command([sys.executable, str(tmp_path / "train.py"), "{indices}", place], MEMBERS, SEEDS))
+    assert one.outputs.tolist() == (np.flatnonzero(MEMBERS[0]) / 2).tolist()
 
 
 def test_scripts_that_hang_or_are_not_there(command):
@@ -113,7 +142,9 @@ def test_refusals(command):
         train_foreign(forest, MEMBERS[0], SEEDS, FLAT)
     with pytest.raises(InputError, match="seeds"):
         train_foreign(forest, MEMBERS, SEEDS[:2], FLAT)
-    with pytest.raises(InputError, match=r"lacks \{out\}"):
+    with pytest.raises(InputError, match=r"lacks \{outputs\}"):
         train_command(["train", "{indices}", "{seed}"], MEMBERS, SEEDS)
+    with pytest.raises(InputError, match=r"lacks \{indices\}"):
+        train_command(["train", "--to={out}", "{seed}"], MEMBERS, SEEDS)
     with pytest.raises(InputError, match="list of texts"):
         train_command("train {indices} {seed} {out}", MEMBERS, SEEDS)

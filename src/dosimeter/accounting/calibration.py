@@ -50,7 +50,8 @@ def noise_for_epsilon(
     delta = check.delta(delta, zero=False, why_not_zero="no amount of Gaussian noise gives a finite ε at δ = 0")
     make = _maker(sample_rate, steps, sampling, neighbours)
     possible = [name for name in applicable(make(1.0)) if name in ACCOUNTANTS]
-    method = check.choice("method", method or ("pld" if "pld" in possible else "rdp"), possible)
+    usual = "pld" if "pld" in possible else "rdp"
+    method = check.choice("method", usual if method is None else method, possible)
     if orders is not None:
         conversion = {"rdp": "improved", "rdp-classic": "classic"}.get(method)
         if conversion is None:
@@ -64,14 +65,15 @@ def noise_for_epsilon(
     mu = float(mu_from_epsilon(epsilon, delta))
     if method in ("pld", "gaussian") and _full_batch(make):
         return _closed_form(make, mu, lambda z: ACCOUNTANTS[method](make(z), delta).epsilon, epsilon)
-    guess = _guess(make, mu)
     _refuse_what_needs_no_noise(make, "epsilon", delta, "δ", 0.0)
+    guess = _guess(make, mu)
     if method != "pld":
         return _least_noise(lambda z: ACCOUNTANTS[method](make(z), delta).epsilon, epsilon, guess, "epsilon")[0]
 
     def coarse(noise: float) -> float:
         run = make(noise)
-        return pld(run, delta=delta, grid=min(_COARSER * grid_for(run, delta), COARSEST)).epsilon
+        grid = grid_for(run, delta)  # beyond the coarsest one no distribution is made, and none with millions of cells
+        return pld(run, delta=delta, grid=min(_COARSER * grid, COARSEST) if grid <= COARSEST else None).epsilon
 
     return _two_grids(coarse, lambda z: pld(make(z), delta=delta).epsilon, epsilon, guess, "epsilon")
 
@@ -215,8 +217,9 @@ def _guess(make: Maker, mu: float) -> float:
     total = 0.0
     for phase in make(1.0).phases:
         sensitivity = 1 / phase.noise
-        spread = mu**2 / (phase.steps * phase.rate**2)
-        total = max(total, sensitivity / math.sqrt(math.log1p(spread)))
+        ratio = mu / phase.rate / math.sqrt(phase.steps)
+        spread = 2 * math.log(ratio) if ratio > 1e100 else math.log1p(ratio**2)
+        total = max(total, sensitivity / math.sqrt(spread))
     return min(max(total, 10 * NOISE_RANGE[0]), NOISE_RANGE[1] / 10)
 
 
@@ -253,6 +256,7 @@ def _least_noise(
     """The least noise with value(noise) ≤ target, for a value that falls towards `floor`, and the slope there.
 
     Secant steps on ln(value − floor) against ln noise, aimed a little below the target and kept inside the bracket.
+    Where the value goes down in stairs, as that of a grid does at a large ε, the bracket is halved.
     """
     goal = math.log(target - floor)
     aim = goal - close / 2
@@ -263,18 +267,20 @@ def _least_noise(
         return math.log(above) if above > 0 else -math.inf
 
     low, high = -math.inf, math.inf  # too little noise, enough noise
+    narrow = close / 2
     last: tuple[float, float] | None = None
     point = math.log(guess)
     for trial in range(200):
         here = height(point)
-        if goal - close <= here <= goal or (here <= goal and point - low < 1e-12):
+        if goal - close <= here <= goal or (here <= goal and point - low < narrow):
             return math.exp(point), slope
         if here > goal:
             low = max(low, point)
         else:
             high = min(high, point)
         if last is not None and all(map(math.isfinite, (here, last[1]))) and (here - last[1]) * (point - last[0]) < 0:
-            slope = (here - last[1]) / (point - last[0])
+            slope = min(max((here - last[1]) / (point - last[0]), -1e6), -1e-3)
+        stair = last is not None and here == last[1]
         step = (aim - here) / slope if math.isfinite(here) else math.copysign(1.0, here)
         last = (point, here)
         proposal = point + min(max(step, -2.0), 2.0)
@@ -286,10 +292,10 @@ def _least_noise(
             at_least = 1e-3 * 2.0 ** min(trial, 10)  # a first step that fell short is not repeated
             away = max(abs(proposal - point), at_least)
             point = min(max(point + math.copysign(away, here - goal), ends[0]), ends[1])
-        elif low < proposal < high and trial % 6 != 5:
+        elif low < proposal < high and trial % 6 != 5 and not stair:
             point = proposal
         else:
             point = (low + high) / 2
-        if high - low < 1e-12:
+        if high - low < narrow:
             break
     return math.exp(high), slope

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from dosimeter import _validate as check
 from dosimeter.accounting.mechanism import Mechanism
 from dosimeter.estimate import number, plain
 
@@ -65,10 +66,24 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Guarantee:
-        """Read back what `to_dict` wrote."""
-        fields = {key: value for key, value in values.items() if key != "claim"}
-        fields["epsilon"] = math.inf if fields["epsilon"] is None else fields["epsilon"]
-        return cls(**fields)
+        """Read back what `to_dict` wrote.
+
+        Raises:
+            InputError: If a field is missing, unknown or of another type.
+        """
+        required = ("epsilon", "delta", "method", "neighbours", "sampling", "is_bound")
+        found = check.fields("the guarantee", values, required, ("claim", "warnings", "details"))
+        epsilon, remedy = found["epsilon"], "write a number"
+        return cls(
+            epsilon=math.inf if epsilon is None else check.real("epsilon", epsilon, remedy),
+            delta=check.real("delta", found["delta"], remedy),
+            method=check.text("method", found["method"]),
+            neighbours=check.text("neighbours", found["neighbours"]),
+            sampling=check.text("sampling", found["sampling"]),
+            is_bound=check.flag("is_bound", found["is_bound"]),
+            details=check.mapping("details", found.get("details"), "pass what to_dict returned"),
+            warnings=check.texts("warnings", found.get("warnings", ())),
+        )
 
 
 _SAMPLING = {

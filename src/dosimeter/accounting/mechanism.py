@@ -8,7 +8,7 @@ then a matter of the neighbours: C when a record is added, removed or zeroed out
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import InputError
 
 NOISE_RANGE = (1e-6, 1e9)  # below there is no noise to speak of, above no signal
+SMALLEST_RATE = 1e-12  # one of a trillion records; the square of a rate near 1e-160 would vanish, and δ with it
 
 
 class Neighbours(StrEnum):
@@ -129,6 +130,7 @@ class DpSgd:
         object.__setattr__(self, "noise_multiplier", _noise(self.noise_multiplier))
         remedy = "pass batch size / number of records, e.g. 0.02"
         rate = check.within("sample_rate", self.sample_rate, 0.0, 1.0, remedy, include="(]")
+        check.within("sample_rate", rate, SMALLEST_RATE, 1.0, remedy)
         object.__setattr__(self, "sample_rate", rate)
         object.__setattr__(self, "steps", _steps(self.steps))
         options = [str(kind) for kind in _NATURAL]
@@ -171,10 +173,7 @@ class Composition:
 
     def __post_init__(self) -> None:
         remedy = "pass a tuple of Gaussian or DpSgd values"
-        try:
-            parts = tuple(self.parts)
-        except TypeError:
-            raise InputError(f"parts must be a sequence, got {check.show(self.parts)}; {remedy}.") from None
+        parts = tuple(check.listed("parts", self.parts, remedy))
         if not parts:
             raise InputError(f"parts is empty; {remedy}.")
         for index, part in enumerate(parts):
@@ -219,6 +218,13 @@ def mechanism(value: Any) -> Mechanism:
     raise InputError(
         f"mechanism must be a Gaussian, a DpSgd or a Composition, got {check.show(value)}; build one first."
     )
+
+
+def with_neighbours(value: Mechanism, neighbours: str) -> Mechanism:
+    """The same mechanism, to be bounded for other neighbours; refused where its sampling cannot be."""
+    if isinstance(value, Composition):
+        return Composition(tuple(replace(part, neighbours=Neighbours(neighbours)) for part in value.parts))
+    return replace(value, neighbours=Neighbours(neighbours))
 
 
 def only(value: Mechanism, kinds: tuple[Kind, ...], method: str) -> tuple[Phase, ...]:

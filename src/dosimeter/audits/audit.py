@@ -27,7 +27,8 @@ class Audit:
 
     `distributions`: {"edges", "members", "nonmembers"}: densities of the losses (or scores) in bins.
     `star`: {"fpr", "fnr", "epsilon", "best"}: ε forced along the thresholds and the index of the supremum.
-    `subgroups`: {"group", "value", "members", "nonmembers", "epsilon", "advantage", "p_value", "flagged"} each.
+    `subgroups`: {"group", "value", "members", "nonmembers", "epsilon", "auc", "p_value", "flagged"} each, whose bounds
+    all hold at once with `joint_confidence`.
     `exposed`: {"record", "score", "threshold_fpr", "label"} each, the most exposed members first.
     `details`: what only the kind of audit that `metadata["kind"]` names has to show.
     `schema`: the version of the file that it was read from; 1 has no evidence to verify.

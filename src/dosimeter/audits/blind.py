@@ -21,6 +21,7 @@ from scipy.special import ndtri
 from dosimeter._validate import BoolArray, FloatArray, IntArray
 from dosimeter.audits.duplicates import standardised
 from dosimeter.audits.records import TEXT_CHARACTERS, Words, word_hashes
+from dosimeter.estimators.auc import auc_with_error
 from dosimeter.evidence import Scores
 
 MOST_COLUMNS = {"linear": 256, "trees": 64}
@@ -145,33 +146,6 @@ def _telling_columns(z: FloatArray, y: BoolArray, count: int) -> IntArray:
     return np.sort(np.argsort(-apart, kind="stable")[:count])
 
 
-def midranks(values: FloatArray) -> FloatArray:
-    """Ranks from 1; equal values share the mean of their ranks."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    upto = np.cumsum(counts)
-    return np.asarray((upto - (counts - 1) / 2)[place])
-
-
-def auc_with_error(scores: Scores) -> tuple[float, float]:
-    """The AUC and its standard error (DeLong, DeLong and Clarke-Pearson 1988).
-
-    Where all placements agree (perfect separation, or all scores equal) that error is 0, which is no
-    measure of anything; a binomial error with half a miss added to the smaller side stands in for it.
-    """
-    m, n = scores.members.size, scores.nonmembers.size
-    own, other = midranks(scores.members), midranks(scores.nonmembers)
-    both = midranks(np.concatenate([scores.members, scores.nonmembers]))
-    above = (both[:m] - own) / n
-    below = 1 - (both[m:] - other) / m
-    auc = float(above.mean())
-    variance = (above.var(ddof=1) / m if m > 1 else 0.25) + (below.var(ddof=1) / n if n > 1 else 0.25)
-    if variance <= 1e-15:
-        few = min(m, n)
-        shrunk = (few * auc + 0.5) / (few + 1)
-        variance = shrunk * (1 - shrunk) / few
-    return auc, math.sqrt(variance)
-
-
 def rank_sum_p_value(values: FloatArray, inside: BoolArray, permutations: int, rng: np.random.Generator) -> float:
     """P[rank sum of the members at least as large as seen] when all labellings are equally likely.
 
@@ -179,7 +153,9 @@ def rank_sum_p_value(values: FloatArray, inside: BoolArray, permutations: int, r
     Smyth 2010, Eq. 2). When b = 0, Bernstein's inequality, which also holds for draws without replacement
     (Hoeffding 1963, Theorem 4), may prove less: below 1 / (1 + B) it alone decides, so the p-value stays valid.
     """
-    ranks = midranks(values) - (values.size + 1) / 2
+    from scipy.stats import rankdata
+
+    ranks = rankdata(values) - (values.size + 1) / 2
     few = min(int(inside.sum()), int((~inside).sum()))
     if 2 * inside.sum() > values.size:  # the smaller kind is drawn: fewer numbers, the same test
         inside, ranks = ~inside, -ranks

@@ -21,7 +21,7 @@ from dosimeter.attacks import (
     select_worst,
 )
 from dosimeter.audits.shadows import Pipeline, Trainings
-from dosimeter.evidence import fair_coins
+from dosimeter.evidence import Persons, fair_coins
 
 ATTACKS: dict[str, tuple[str, dict[str, str]]] = {
     "loss": ("loss", {}),
@@ -87,7 +87,7 @@ class Attack:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The pipeline with crafted records appended, how many records are real, and which may be challenged."""
+    """The pipeline with crafted records appended, how many units (records or persons) are real, and the candidates."""
 
     pipeline: Pipeline
     real: int
@@ -100,7 +100,7 @@ def candidates(pipeline: Pipeline, canaries: Any, count: int, seed: int, *, spar
 
     At least `spare` canaries are crafted, so that the worst of them can be taken.
     """
-    real = pipeline.records
+    real = pipeline.units
     if canaries is None:
         return Candidates(pipeline, real, np.arange(real), None)
     if isinstance(canaries, str):
@@ -114,8 +114,19 @@ def candidates(pipeline: Pipeline, canaries: Any, count: int, seed: int, *, spar
     else:
         name = "given"
         x, y = _given(canaries, pipeline, count)
-    both = replace(pipeline, x=np.concatenate([pipeline.x, x]), y=np.concatenate([pipeline.y, y]))
-    return Candidates(both, real, np.arange(real, both.records), name)
+    both = replace(
+        pipeline,
+        x=np.concatenate([pipeline.x, x]),
+        y=np.concatenate([pipeline.y, y]),
+        persons=None if pipeline.persons is None else _with_strangers(pipeline.persons, len(x)),
+    )
+    return Candidates(both, real, np.arange(real, both.units), name)
+
+
+def _with_strangers(known: Persons, count: int) -> Persons:
+    """The persons, and one more for each crafted record."""
+    names = np.array([*(str(name) for name in known.names), *(f"canary {i}" for i in range(count))])
+    return Persons(names, np.concatenate([known.place, known.names.size + np.arange(count)]))
 
 
 def _crafted(name: str, pipeline: Pipeline, many: int, count: int, seed: int) -> tuple[Any, Any]:
@@ -150,7 +161,7 @@ def _given(canaries: Any, pipeline: Pipeline, count: int) -> tuple[npt.NDArray[A
 
 def read_points(points: Any, records: int, name: str = "points") -> IntArray:
     """Rows of the data, each named once."""
-    found = np.atleast_1d(np.asarray(points))
+    found = np.atleast_1d(check.any_array(name, points))
     if found.ndim != 1 or not found.size or found.dtype.kind not in "iu":
         raise InputError(f"{name} must be row numbers of the data, got {check.show(points)}; pass e.g. [17, 4].")
     bad = (found < 0) | (found >= records)

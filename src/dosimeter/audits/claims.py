@@ -15,7 +15,7 @@ from dosimeter.audits.intervals import Evidence
 from dosimeter.estimate import Estimate, number, percent
 from dosimeter.estimators.claim import ClaimTest, Profile
 from dosimeter.estimators.claim import claim as claim_estimate
-from dosimeter.estimators.ranked import largest_provable
+from dosimeter.estimators.lower_bound import largest_provable
 
 PLAN = "`dosimeter plan` says what an audit of a given size can show"
 
@@ -130,7 +130,7 @@ def check_budget(coins: int, *, delta: float, confidence: float, claim: Claim | 
                 f"{number(claim.epsilon)} at {percent(confidence)} confidence; pass more runs. {PLAN}."
             )
         return
-    if largest_provable(coins, delta, 1 - confidence) <= 0:
+    if largest_provable(coins // 2, coins, "coins", "add/remove", delta, 1 - confidence) <= 0:
         raise InputError(
             f"{coins} coins (models × points) are too few: even a perfect attack could show nothing at "
             f"{percent(confidence)} confidence and delta = {delta:g}; pass more runs. {PLAN}."

@@ -11,6 +11,7 @@ from typing import Any
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.audits.audit import Audit
+from dosimeter.reading import writing
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,9 @@ class Comparison:
         """One self-contained page with all audits side by side."""
         from dosimeter.report import compare_page
 
-        Path(path).write_text(compare_page(self.audits, self.names, self.utilities), encoding="utf-8")
+        page = compare_page(self.audits, self.names, self.utilities)
+        with writing(path):
+            Path(path).write_text(page, encoding="utf-8")
 
 
 def compare(

@@ -254,6 +254,8 @@ def read(source: str, overrides: Sequence[str] = ()) -> Config:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{source} is not valid TOML: {error}.") from None
+    except RecursionError:
+        raise InputError(f"{source} is nested too deeply; that is no configuration.") from None
     for override in overrides:
         _override(values, override)
     return parse(values, source)
@@ -287,6 +289,8 @@ def _override(values: dict[str, Any], override: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
+    except RecursionError:
+        raise InputError(f"--set {show(name)} is nested too deeply; pass a plain value.") from None
     for at, part in enumerate(parts[:-1]):
         values = values.setdefault(part, {})
         if not isinstance(values, dict):

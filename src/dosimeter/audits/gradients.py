@@ -8,6 +8,7 @@ record in which D and D' differ, and ε′ is what his success says of ε.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +25,8 @@ from dosimeter.audits.audit import Audit
 from dosimeter.audits.loss_adversary import Asked, answers, asked_records, loss_adversary, utility
 from dosimeter.audits.model import fingerprint
 from dosimeter.audits.neighbouring import Distance, Neighbouring, neighbouring
+from dosimeter.audits.seeds import audit_seed
+from dosimeter.audits.shadows import provenance
 from dosimeter.audits.transcripts import NOT_PRIVATE, audit_transcripts, with_warnings
 from dosimeter.engine import Store
 from dosimeter.evidence import fair_coins
@@ -32,6 +35,7 @@ from dosimeter.region import epsilon_from_mu
 from dosimeter.training import Model, Recipe, Trained, Transcript, train_many
 from dosimeter.training.chain import chain
 from dosimeter.training.groups import started
+from dosimeter.training.identity import identity
 
 NOISES = ("global", "local")
 WORKING_SET = 8_000_000  # bytes of activations and weights of models that train together
@@ -59,9 +63,10 @@ def audit_gradients(
     engine: str = "local",
     workers: int | None = None,
     store: Store | None = None,
+    key: str | None = None,
     memory: int | None = None,
     progress: bool = True,
-    seed: int = 0,
+    seed: int | None = None,
     test: Any = None,
     name: str | None = None,
 ) -> Audit:
@@ -78,13 +83,14 @@ def audit_gradients(
     private.
     `delta` defaults to 1/|D|. Each run is on D or on D' by a fair coin, which every bound needs; `both_worlds=False`
     trains all on D, as the paper does. `test` is (X, y): with it the audit tells the accuracy, and Yeom's
-    loss-threshold adversary is tried on the same models.
+    loss-threshold adversary is tried on the same models. A `store` keeps the trainings; `key` is as for
+    `audit_training`.
 
     >>> recipe = Recipe(steps=30, batch_size=None, learning_rate=0.005, dp=Privacy(0.0, clip=3.0))  # doctest: +SKIP
     >>> audit = audit_gradients(net, (X, y), recipe=recipe, universe=(X2, y2), belief=0.9)  # doctest: +SKIP
     """
     repetitions = check.whole("repetitions", repetitions, 2, "pass how many models to train, e.g. 1000")
-    confidence, seed = check.confidence(confidence), check.seed(seed)
+    confidence = check.confidence(confidence)
     both_worlds, progress = check.flag("both_worlds", both_worlds), check.flag("progress", progress)
     if not callable(factory):
         raise InputError(f"factory must be a function that returns a new module, got {check.show(factory)}.")
@@ -94,6 +100,9 @@ def audit_gradients(
     )
     rate = check.delta(1 / pair.size if delta is None else delta, zero=False, why_not_zero="ε′ needs a δ above 0")
     plan = _plan(recipe, pair, noise, epsilon, belief, rate)
+    known = identity(factory, key=key) if store is not None or key is not None else None
+    same = "" if known is None else known.text, repr(plan.recipe), repetitions, pair.size, name
+    seed = audit_seed(seed, store, "gradients", *same, fingerprint(pair.x, pair.y))
     asked = asked_records(pair, test, universe, seed)
     worlds, seeds, coins = _worlds(repetitions, both_worlds, seed)
     trained = train_many(
@@ -108,6 +117,7 @@ def audit_gradients(
         engine=engine,
         processes=workers,
         store=store,
+        key=known,
         memory=memory,
         progress=progress,
     )
@@ -122,7 +132,11 @@ def audit_gradients(
         seed=seed,
         name=name,
     )
-    return with_warnings(_completed(audit, plan, pair, found, asked, confidence, coins), plan.warnings)
+    completed = _completed(audit, plan, pair, found, asked, confidence, coins)
+    counts = {"computed": repetitions - found.cached, "cached": found.cached, "failed": 0}
+    origin = provenance(known, {"repetition": found.entries}, counts)
+    completed = replace(completed, metadata={**completed.metadata, "provenance": origin})
+    return with_warnings(completed, plan.warnings)
 
 
 # --- what is run ------------------------------------------------------------------------------------------
@@ -255,6 +269,7 @@ class _Found:
     training_accuracy: FloatArray
     cached: int
     how: str
+    entries: dict[str, int]
 
 
 def _collect(
@@ -269,17 +284,20 @@ def _collect(
     transcripts: list[Transcript] = []
     rows: list[tuple[float, float, float]] = []
     cached, how = 0, ""
+    entries: Counter[str] = Counter()
     for one in trained:
         if one.failed is not None:
             raise InputError(_failure(one, factory, recipe, pair, bool(worlds[one.index])))
         assert one.transcript is not None
         transcripts.append(one.transcript)
         cached, how = cached + one.cached, str(one.plan)
+        if one.cached and one.key is not None:
+            entries[one.key] += 1
         if asked is not None:
             assert one.outputs is not None
             rows.append(answers(one.outputs, asked, members[int(worlds[one.index])]))
     columns = np.array(rows).reshape(-1, 3).T
-    return _Found(transcripts, columns[0], columns[1], columns[2], cached, how)
+    return _Found(transcripts, columns[0], columns[1], columns[2], cached, how, dict(entries))
 
 
 def _failure(one: Trained, factory: Any, recipe: Recipe, pair: Neighbouring, on_d: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from dosimeter.audits.duplicates import Copies, NearCopies, exact_copies, near_c
 from dosimeter.audits.records import Records, read_records, thumbnails, word_hashes
 from dosimeter.estimate import percent, plain
 from dosimeter.estimators.lower_bound import lower_bound
-from dosimeter.evidence import OneRun
+from dosimeter.evidence import OneRun, two_sides
 
 FEWEST = 20  # records of either kind: below it no shift that matters could be seen
 MOST_PERMUTATIONS = 20_000
@@ -74,6 +74,7 @@ def check_shift(
     nonmembers: Any,
     *,
     labels: Any = None,
+    groups: Any = None,
     kind: str = "auto",
     confidence: float = 0.95,
     permutations: int = 200,
@@ -83,11 +84,12 @@ def check_shift(
     """Look for a shift between members and non-members, and for copies, without the model.
 
     `members` and `nonmembers` are feature arrays (n, d), images (n, h, w[, c]), lists of texts, or (X, y) tuples;
-    `labels` is a pair of label arrays. A shift is announced when the exact p-value of the blind baseline, or that
-    of the class balance, is at most 1 − confidence shared evenly between the tests made: so exchangeable members and
-    non-members raise a false alarm with probability at most 1 − confidence. Copies are warned of, never a shift.
-    The blind baseline and the near copies use a random sample of at most `max_records` records, exact copies all.
-    At least `permutations` relabellings are drawn, more if the level asks for them.
+    `labels` is a pair of label arrays, `groups` a pair of ids of the persons behind the records: then one record of
+    each person is looked at, since records of one person come together. A shift is announced when the exact p-value of
+    the blind baseline, or that of the class balance, is at most 1 − confidence shared evenly between the tests made: so
+    exchangeable members and non-members raise a false alarm with probability at most 1 − confidence. Copies are
+    warned of, never a shift. The blind baseline and the near copies use a random sample of at most `max_records`
+    records, exact copies all. At least `permutations` relabellings are drawn, more if the level asks for them.
     """
     confidence, seed = check.confidence(confidence), check.seed(seed)
     permutations = check.whole("permutations", permutations, 1, "pass e.g. 200", MOST_PERMUTATIONS)
@@ -95,6 +97,9 @@ def check_shift(
     records = read_records(members, nonmembers, labels, kind)
     copies = exact_copies(records)
     sampling, *seeds = np.random.SeedSequence(seed).spawn(4)
+    if groups is not None:
+        records = _one_each(records, groups, np.random.default_rng(sampling.spawn(1)[0]))
+        copies = copies._replace(within_members=exact_copies(records).within_members)
     chosen = _sample(records, max_records, np.random.default_rng(sampling))
     a, b = (_take(side, rows) for side, rows in zip((records.members, records.nonmembers), chosen, strict=True))
     words = word_hashes(a + b) if records.kind == "text" else None
@@ -138,6 +143,19 @@ def check_shift(
     evidence["permutations"] = draws
     evidence |= {"reasons": _reasons(evidence), "warnings": warnings}
     return Guard(shift=bool(evidence["reasons"]), checked=True, evidence=evidence)
+
+
+def _one_each(records: Records, groups: Any, rng: np.random.Generator) -> Records:
+    """One record of each person, at random."""
+    rows = []
+    for ids in two_sides(groups, *records.sizes):
+        order = rng.permutation(ids.place.size)
+        rows.append(np.sort(order[np.unique(ids.place[order], return_index=True)[1]]))
+    sides = [_take(side, part) for side, part in zip((records.members, records.nonmembers), rows, strict=True)]
+    labels = records.labels
+    if labels is not None:
+        labels = labels[0][rows[0]], labels[1][rows[1]]
+    return replace(records, members=sides[0], nonmembers=sides[1], labels=labels)
 
 
 def _sample(records: Records, most: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:

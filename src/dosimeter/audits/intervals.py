@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 
 from dosimeter import region
-from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.accounting import DpSgd, Guarantee, Neighbours, PrivacyRegion, account
-from dosimeter.accounting.mechanism import Mechanism
+from dosimeter._validate import BoolArray, FloatArray, IntArray
+from dosimeter.accounting import DpSgd
 from dosimeter.audits.audit import Guard
 from dosimeter.audits.model import distributions
 from dosimeter.audits.scores import roc
@@ -33,7 +32,6 @@ from dosimeter.estimators.lower_bound import lower_bound
 from dosimeter.estimators.rates import clopper_pearson, clopper_pearson_limits, jeffreys, jeffreys_limits, rectangle
 from dosimeter.estimators.thresholds import counts_over_curve
 from dosimeter.evidence import Counts, OneRun, Scores
-from dosimeter.identifiability import risk_from_epsilon, risk_in_words
 from dosimeter.training import Recipe
 
 UPPER_END = (
@@ -66,6 +64,7 @@ class Evidence:
     coins: BoolArray
     threshold: float
     mask_seed: int | None = None
+    unit: str = "record"
 
     @property
     def points(self) -> int:
@@ -73,7 +72,8 @@ class Evidence:
 
     def one_run(self) -> OneRun:
         """All coins as the records of one run."""
-        return OneRun(self.scores.ravel(), self.coins.ravel(), self.mask_seed)
+        each = None if self.unit == "record" else np.arange(self.coins.size)  # every coin is that of a person
+        return OneRun(self.scores.ravel(), self.coins.ravel(), self.mask_seed, each)
 
 
 def pilot_threshold(inside: FloatArray, outside: FloatArray, *, delta: float, confidence: float) -> float:
@@ -211,7 +211,7 @@ def curve(evidence: Evidence, confidence: float, *, stopped: bool = False) -> di
     if evidence.points == 1 and not stopped:
         return found
     size = len(found["fpr"])
-    marks = [{**point, "tpr_low": 0.0} for point in found["tpr_at_fpr"]]
+    marks = [{**point, "tpr_low": 0.0, "limit_threshold": math.inf} for point in found["tpr_at_fpr"]]
     return {**found, "fpr_high": np.ones(size), "tpr_low": np.zeros(size), "tpr_at_fpr": marks}
 
 
@@ -236,39 +236,6 @@ def mechanism_of(recipe: Recipe | None, least: int, most: int) -> tuple[DpSgd | 
     if recipe.dp.noise_multiplier == 0:
         return None, ["the recipe clips without noise, so no accountant promises anything"]
     few, many = recipe.mechanism(least), recipe.mechanism(most)
-    notes = []
-    if few.neighbours is not Neighbours.ADD_REMOVE:
-        notes.append(
-            f"the guarantee compares {few.neighbours} neighbours, the game adds and removes a record: the two ends of "
-            "the region speak of different neighbours"
-        )
     if recipe.sampling == "poisson":  # the highest sampling rate with the most steps is the worst of all sizes
-        return replace(few, steps=max(few.steps, many.steps)), notes
-    return max(few, many, key=lambda m: m.visits), notes
-
-
-def upper_bounds(mechanism: Mechanism | None, delta: float) -> tuple[Guarantee, ...]:
-    """What the accountants promise for the training."""
-    if mechanism is None:
-        return ()
-    if delta == 0:
-        raise InputError(
-            "delta is 0, but an accountant's ε needs delta above 0; pass e.g. 1e-5, or a recipe without dp."
-        )
-    return tuple(account(mechanism, delta=delta))
-
-
-def both_sides(lower: Estimate, upper: Sequence[Guarantee]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """Region and risk: what the headline has shown and, with a proven guarantee, what that allows."""
-    risk = {
-        **risk_from_epsilon(lower.low, lower.delta),
-        "words": risk_in_words(lower.low, lower.delta, side="lower"),
-    }
-    best = min((g for g in upper if g.is_bound), key=lambda g: g.epsilon, default=None)
-    if best is None:
-        return None, risk
-    allowed = {
-        "upper": risk_from_epsilon(best.epsilon, best.delta),
-        "upper_words": risk_in_words(best.epsilon, best.delta, side="upper"),
-    }
-    return PrivacyRegion(lower=lower, upper=best).to_dict(), {**risk, **allowed}
+        return replace(few, steps=max(few.steps, many.steps)), []
+    return max(few, many, key=lambda m: m.visits), []

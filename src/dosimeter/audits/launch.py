@@ -20,6 +20,7 @@ from dosimeter._validate import InputError, show
 from dosimeter.audits import config as settings
 from dosimeter.audits.audit import Audit
 from dosimeter.audits.model import audit_model
+from dosimeter.audits.own_order import in_own_order
 from dosimeter.audits.subjects import CommandTraining, Subject, imported
 from dosimeter.engine import Store
 from dosimeter.engine.pool import cores
@@ -46,18 +47,25 @@ class Kind:
 def launch(
     config: settings.Config, subject: Subject, *, store: Store, base: Path = Path(), progress: bool = True
 ) -> Audit:
-    """Run the audit; what the store holds is not trained again."""
+    """Run the audit; what the store holds is not trained again. Rows are those of the data set, in its own order."""
     kind = KINDS[config.audit]
     function = kind.find()
     first, own = kind.arguments(subject, config, store)
     given = {**_settings(config, base), **own}
+    if "points" in given:
+        given["points"] = subject.places.positions("attack.points", given["points"])
     known = inspect.signature(function).parameters
     for field, (name, _) in _set_by_the_user(config).items():
         if name not in known and field not in ANYWHERE:
             raise InputError(f"{field} has no meaning for audit = {config.audit!r}; leave it out.")
-    common = {"seed": config.seed, "name": subject.name, "store": store, "progress": progress}
+    common: dict[str, Any] = {"name": subject.name, "store": store, "progress": progress}
+    if config.audit in ("model", "members-only") or "seed" in config.model_fields_set:
+        common["seed"] = config.seed  # else an audit that throws coins draws a fresh seed and keeps it in the store
     options = {name: value for name, value in {**common, **given}.items() if name in known}
-    return function(*first, **options)
+    audit = in_own_order(function(*first, **options), subject.places, config.attack.canaries)
+    if subject.fingerprint is None:
+        return audit
+    return replace(audit, metadata={**audit.metadata, "fingerprint": subject.fingerprint})
 
 
 def _set_by_the_user(config: settings.Config) -> dict[str, tuple[str, Any]]:
@@ -153,6 +161,8 @@ KINDS: Mapping[str, Kind] = {
 
 class FreshStore(Store):
     """A store that keeps what is computed now and does not look at what it held before."""
+
+    claims = False
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         super().__init__(folder)

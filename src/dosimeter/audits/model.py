@@ -8,33 +8,40 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError
-from dosimeter.accounting import Composition, DpSgd, Gaussian, PrivacyRegion, account
+from dosimeter.accounting import Composition, DpSgd, Gaussian
 from dosimeter.accounting.mechanism import Mechanism
+from dosimeter.audits.assemble import both_sides, guarantees
 from dosimeter.audits.audit import Audit, Guard
 from dosimeter.audits.guard import check_shift
+from dosimeter.audits.pool import Pool, read_pool
 from dosimeter.audits.scores import audit_scores
 from dosimeter.audits.subgroups import Groups, by_group
 from dosimeter.estimate import plain
+from dosimeter.estimators.epsilon_star import transformed_losses
 from dosimeter.estimators.goodness_of_fit import goodness_of_fit
 from dosimeter.estimators.thresholds import Threshold
-from dosimeter.evidence import Scores
-from dosimeter.identifiability import risk_from_epsilon, risk_in_words
-from dosimeter.models import Losses, access, dataset
+from dosimeter.evidence import Scores, mask_hash
+from dosimeter.models import Losses, access
 from dosimeter.region import epsilon_from_rates
 
 MOST_EXPOSED = 20
+COINS_CONFIDENCE = 0.999  # of the shift check where fair coins decided: a false alarm would accuse a valid audit
 BINS = 60
 
 
 def audit_model(
     model: Any,
     *,
-    members: Any,
-    nonmembers: Any,
+    members: Any = None,
+    nonmembers: Any = None,
+    data: Any = None,
+    included: Any = None,
+    mask_seed: int | None = None,
+    groups: Any = None,
+    aggregate: str = "mean",
     delta: float = 1e-5,
     confidence: float = 0.95,
     mechanism: Mechanism | None = None,
@@ -49,32 +56,65 @@ def audit_model(
     seed: int = 0,
     metadata: Mapping[str, Any] | None = None,
 ) -> Audit:
-    """Audit a trained model: members are records it was trained on, nonmembers held-out records of the same kind.
+    """Audit a trained model from its black-box outputs.
 
-    `model` is a callable, a scikit-learn estimator, a torch module, a path to an .onnx file or a `models.HuggingFace`.
-    `members` and `nonmembers` are (X, y), or a path to a file. `mechanism` is the DP training (`DpSgd`, `Gaussian`), if
-    there was one: then the accountants' upper bounds stand beside the lower bound. `subgroups` maps a name to (values
-    of members, values of nonmembers); classes are always looked at. With `strict` a shift refuses every number.
+    There are two ways in. With `data` and `included`, fair coins have decided which records of one pool the model was
+    trained on (`fair_coins`): the bound is for adding or removing one record and assumes nothing about the records.
+    With `members` and `nonmembers`, the model was trained on some records and others of the same kind were held out:
+    the bound is for replacing one record, beside one for adding or removing one, and members and non-members must be
+    a random split of one population.
 
-    >>> audit_model(model, members=(X, y), nonmembers=(X2, y2)).to_html("audit.html")  # doctest: +SKIP
+    Args:
+        model: A callable, a scikit-learn estimator, a torch module, the path of an .onnx file, or a
+            `models.HuggingFace`.
+        members: Records that the model was trained on: (X, y), or the path of a file.
+        nonmembers: Held-out records of the same kind.
+        data: One pool of records, instead of members and nonmembers.
+        included: The coins: True for the records of `data` that the model was trained on.
+        mask_seed: The seed given to `fair_coins`; the mask is checked against it.
+        groups: The person behind each record: ids of `data`, or a pair (ids of members, ids of nonmembers).
+        aggregate: How the scores of a person's records become one, "mean" or "max".
+        delta: The δ of the guarantees that are tested.
+        confidence: The confidence of every bound.
+        mechanism: The DP training (`DpSgd`, `Gaussian`), if there was one: the accountants' upper bounds, for the same
+            neighbours, then stand beside the lower bound.
+        subgroups: A name and (values of members, values of nonmembers), or values of `data`; classes are always
+            looked at.
+        guard: Whether to look for a shift between members and non-members first.
+        strict: Whether a shift refuses every number.
+        threshold: For the estimators that work at one threshold; the headline needs none.
+        fpr: Fix that threshold by a false-positive rate instead.
+        resamples: Bootstrap resamples for the interval of Epsilon*.
+        batch_size: Records in a batch; chosen to fit memory unless given.
+        device: For torch modules and files.
+        seed: Decides halves, samples of the guard and the bootstrap; the headline draws nothing.
+        metadata: Notes for the page, e.g. {"unit_of_privacy": "one person"}.
+
+    Returns:
+        The audit, its headline first.
+
+    Raises:
+        InputError: If an argument cannot be used; nothing was computed then.
+
+    >>> audit_model(model, data=(X, y), included=mask).to_html("audit.html")  # doctest: +SKIP
     """
     delta, confidence, seed = check.delta(delta), check.confidence(confidence), check.seed(seed)
-    groups = check.mapping("subgroups", subgroups, "pass {name: (values of members, values of nonmembers)}")
+    columns = check.mapping("subgroups", subgroups, "pass {name: (values of members, values of nonmembers)}")
     notes = plain(check.mapping("metadata", metadata, "pass e.g. {'unit_of_privacy': 'one person'}"))
     guard, strict = check.flag("guard", guard), check.flag("strict", strict)
     if mechanism is not None and not isinstance(mechanism, (DpSgd, Gaussian, Composition)):
         raise InputError(
             f"mechanism must be DpSgd, Gaussian or Composition, got {check.show(mechanism)}; pass one or None."
         )
-    inside, outside = dataset(members), dataset(nonmembers)
-    verdict = _guard(inside, outside, confidence, seed) if guard else Guard(shift=False, checked=False)
+    pool = read_pool(members, nonmembers, data, included, mask_seed=mask_seed, groups=groups)
+    verdict = _guard(pool, confidence, seed) if guard else SWITCHED_OFF
     if strict and (verdict.shift or not verdict.checked):
         raise InputError(f"strict refuses a number: {verdict} Draw members and nonmembers from one distribution.")
     box = access(model, batch_size=batch_size, device=device)
-    found = box.losses(*inside), box.losses(*outside)
-    scores = Scores.from_losses(found[0].values, found[1].values)
+    found = box.losses(*pool.inside), box.losses(*pool.outside)
+    evidence = pool.evidence(-found[0].values, -found[1].values, aggregate)
     audit = audit_scores(
-        scores,
+        evidence,
         delta=delta,
         confidence=confidence,
         threshold=threshold,
@@ -82,23 +122,20 @@ def audit_model(
         resamples=resamples,
         seed=seed,
     )
-    upper = () if mechanism is None else tuple(account(mechanism, delta=_account_delta(delta)))
+    scores = evidence if isinstance(evidence, Scores) else evidence.as_scores()
+    relations = [estimate.neighbours or "" for estimate in audit.estimates if estimate.method == audit.headline.method]
+    upper, missing = guarantees(mechanism, delta, relations, evidence.unit)
+    region, risk = both_sides(audit.estimates, upper, evidence.unit)
     return replace(
         audit,
         guard=verdict,
         upper=upper,
-        region=_region(audit, upper),
-        risk=_risk(audit, upper),
+        region=region,
+        risk=risk,
         distributions=distributions(-scores.members, -scores.nonmembers),
         star=star_curve(audit.curve, delta),
-        subgroups=by_group(
-            scores,
-            {**_classes(inside[1], outside[1]), **groups},
-            delta=delta,
-            confidence=confidence,
-            seed=seed,
-        ),
-        exposed=most_exposed(scores, inside[1]),
+        subgroups=by_group(evidence, pool.columns(columns), delta=delta, confidence=confidence),
+        exposed=most_exposed(scores, pool),
         metadata={
             **audit.metadata,
             "model": type(model).__name__ if not isinstance(model, str) else model,
@@ -107,67 +144,50 @@ def audit_model(
             "accuracy": {"members": _accuracy(found[0]), "nonmembers": _accuracy(found[1])},
             "warnings": [
                 *audit.metadata["warnings"],
+                *missing,
                 *(f"members: {w}" for w in found[0].warnings),
                 *(f"nonmembers: {w}" for w in found[1].warnings),
             ],
             "goodness_of_fit": _fit(scores, seed),
-            "fingerprint": {"members": fingerprint(*inside), "nonmembers": fingerprint(*outside)},
+            "fingerprint": {"members": fingerprint(*pool.inside), "nonmembers": fingerprint(*pool.outside)},
+            "mask_hash": None if pool.included is None else mask_hash(pool.included),
             "mechanism": None if mechanism is None else repr(mechanism),
             **notes,
         },
     )
 
 
-def _classes(inside: Any, outside: Any) -> dict[str, Any]:
-    return {} if inside is None or outside is None else {"class": (inside, outside)}
+SWITCHED_OFF = Guard(shift=False, checked=False, evidence={"reasons": ["the check was switched off (guard=False)."]})
 
 
 def _accuracy(losses: Losses) -> float | None:
     return None if losses.correct is None else float(np.mean(losses.correct))
 
 
-def _guard(inside: Any, outside: Any, confidence: float, seed: int) -> Guard:
+def _guard(pool: Pool, confidence: float, seed: int) -> Guard:
+    """Whether members and non-members differ without the model; coins cannot make them, so there the test is strict."""
     return check_shift(
-        inside[0], outside[0], labels=_classes(inside[1], outside[1]).get("class"), confidence=confidence, seed=seed
+        pool.inside[0],
+        pool.outside[0],
+        labels=pool.labels,
+        groups=pool.groups,
+        confidence=confidence if pool.included is None else max(confidence, COINS_CONFIDENCE),
+        seed=seed,
     )
 
 
-def _account_delta(delta: float) -> float:
-    if delta == 0:
-        raise InputError(
-            "delta is 0, but an accountant's ε needs delta above 0; pass e.g. 1e-5 or leave out mechanism."
-        )
-    return delta
-
-
-def _best(upper: Any) -> Any:
-    return min((g for g in upper if g.is_bound), key=lambda g: g.epsilon, default=None)
-
-
-def _region(audit: Audit, upper: Any) -> dict[str, Any] | None:
-    best = _best(upper)
-    return None if best is None else PrivacyRegion(lower=audit.headline, upper=best).to_dict()
-
-
-def _risk(audit: Audit, upper: Any) -> dict[str, Any]:
-    best = _best(upper)
-    if best is None:
-        return dict(audit.risk)
-    return {
-        **audit.risk,
-        "upper": risk_from_epsilon(best.epsilon, best.delta),
-        "upper_words": risk_in_words(best.epsilon, best.delta, side="upper"),
-    }
-
-
 def _fit(scores: Scores, seed: int) -> dict[str, Any] | None:
-    """How well a Gaussian mixture describes the losses (Epsilon*, App. B.2), on at most 20 000 of each kind."""
+    """How well a Gaussian mixture describes the losses as Epsilon* fits them, transformed (App. B.2).
+
+    On at most 20 000 of each kind; the p-value of one component is that of the fit behind the parametric form.
+    """
     if min(scores.members.size, scores.nonmembers.size) < 400:
         return None
     rng = np.random.default_rng(np.random.SeedSequence([seed, 2]))
     found = {}
-    for name, values in (("members", scores.members), ("nonmembers", scores.nonmembers)):
-        some = -values if values.size <= 20_000 else -rng.choice(values, 20_000, replace=False)
+    sides = transformed_losses(-scores.members, -scores.nonmembers)
+    for name, values in zip(("members", "nonmembers"), sides, strict=True):
+        some = values if values.size <= 20_000 else rng.choice(values, 20_000, replace=False)
         size = min(100, some.size // 4)
         try:
             found[name] = goodness_of_fit(some, components=(1, 2, 5, 10), sample_sizes=(size,), seed=seed).to_dict()
@@ -200,17 +220,17 @@ def star_curve(
     return {"fpr": fpr[keep], "fnr": fnr[keep], "epsilon": epsilon, "best": int(np.argmax(epsilon))}
 
 
-def most_exposed(scores: Scores, labels: npt.NDArray[Any] | None) -> tuple[dict[str, Any], ...]:
+def most_exposed(scores: Scores, pool: Pool) -> tuple[dict[str, Any], ...]:
     """The members that the attack is surest of, with the share of non-members that look as much like members."""
     count = min(MOST_EXPOSED, scores.members.size)
     first = np.argsort(-scores.members, kind="stable")[:count]
     above = scores.nonmembers.size - np.searchsorted(scores.sorted_nonmembers, scores.members[first], "left")
     return tuple(
         {
-            "record": int(i),
+            "record": pool.name_of_member(int(i)),
             "score": float(scores.members[i]),
             "threshold_fpr": float(a / scores.nonmembers.size),
-            "label": "" if labels is None else str(labels[i]),
+            "label": pool.label_of_member(int(i)),
         }
         for i, a in zip(first, above, strict=True)
     )

@@ -19,12 +19,25 @@ import dosimeter
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.audits import intervals
+from dosimeter.audits.assemble import both_sides, guarantees
 from dosimeter.audits.audit import Audit
 from dosimeter.audits.challenges import FEWEST_SHADOWS, Attack, candidates, halves, read_points, served, witnesses
 from dosimeter.audits.claims import check_budget
 from dosimeter.audits.intervals import BY_COINS, Evidence
 from dosimeter.audits.model import distributions, fingerprint
-from dosimeter.audits.shadows import Pipeline, Row, Signal, Trainings, Where, collect, model_name, pipeline
+from dosimeter.audits.seeds import audit_seed
+from dosimeter.audits.shadows import (
+    Pipeline,
+    Row,
+    Signal,
+    Trainings,
+    Where,
+    collect,
+    model_name,
+    pipeline,
+    provenance,
+    trainings_of,
+)
 from dosimeter.estimate import Estimate
 from dosimeter.estimators.one_run import one_run
 from dosimeter.estimators.ranked import ranked
@@ -55,10 +68,12 @@ def audit_one_run(
     engine: str = "local",
     workers: int | None = None,
     store: Any = None,
+    key: str | None = None,
     memory: int | None = None,
     timeout: float | None = None,
     progress: bool = True,
-    seed: int = 0,
+    groups: Any = None,
+    seed: int | None = None,
     name: str | None = None,
 ) -> Audit:
     """Audit a training with a single run in which fair coins decide which canaries are in.
@@ -71,60 +86,70 @@ def audit_one_run(
     (`training.Dirac`), and the adversary sees the noisy gradients, in which the records' own gradients are further
     noise to it; no record of the data is left out.
 
-    The coins come from `seed`. To run an audit again from a mask that was saved, pass it as `included` with the
-    `expected_hash` of the first audit's metadata: another mask is refused. One run proves less than many, but costs
-    one training; the guesses it may use grow with the number of canaries.
+    With `groups`, the person behind each record, there is one coin and one score for each person. The coins come from
+    `seed`, which is fresh unless given, kept in the store and written into the result. To run an audit again from a
+    mask that was saved, pass it as `included` with the `expected_hash` of the first audit's metadata: another mask is
+    refused. One run proves less than many, but costs one training; the guesses it may use grow with the number of
+    canaries.
 
     >>> audit_one_run(factory, (X, y), recipe=Recipe(epochs=10), canaries="mislabelled", count=500)  # doctest: +SKIP
     """
-    delta, confidence, seed = check.delta(delta), check.confidence(confidence), check.seed(seed)
+    delta, confidence = check.delta(delta), check.confidence(confidence)
     shadows = check.whole("shadows", shadows, 0, "pass the number of reference models, 0 for none")
     if 0 < shadows < FEWEST_SHADOWS:
         raise InputError(f"shadows must be 0 or at least {FEWEST_SHADOWS}, got {shadows}; pass e.g. 16.")
-    where = Where(engine, workers, store, memory, timeout, bool(progress))
-    base = pipeline(train, data, recipe=recipe, signal=signal, nonmembers=nonmembers, where=where, name=name)
+    where = Where(engine, workers, store, memory, timeout, progress)
+    base = pipeline(
+        train, data, recipe=recipe, signal=signal, nonmembers=nonmembers, where=where, key=key, name=name, groups=groups
+    )
     way = Attack.read(attack, shadows, log_odds=signal is None)
     if not shadows and way.name != "loss":
         raise InputError(f"attack={way.name!r} needs reference models, got shadows=0; pass e.g. shadows=16, or 'loss'.")
+    seed = audit_seed(seed, where.store, "one run", base.identity, check.show(canaries), count, shadows)
     children = np.random.SeedSequence(seed).spawn(6)
     seeds = {
         key: int(child.generate_state(1)[0])
         for key, child in zip(("canaries", "coins", "run", "masks", "shadows", "witnesses"), children, strict=True)
     }
     white_box = isinstance(canaries, str) and canaries == DIRAC
+    if white_box and groups is not None:
+        raise InputError("groups name persons behind records, but Dirac canaries are gradients; leave groups out.")
     if white_box:
         field, rows, kind = base, _coordinates(base, count, shadows, seeds["canaries"]), "Dirac gradients"
     else:
         field, rows, kind = _canaries(base, canaries, count, seeds["canaries"])
     coins, coin_seed = _coins(included, expected_hash, rows.size, seeds["coins"])
     check_budget(rows.size, delta=delta, confidence=confidence, claim=None)
-    members = np.zeros((1, field.records), bool)
-    members[0, : base.records] = True
+    members = np.zeros((1, field.units), bool)
+    members[0, : base.units] = True
     if not white_box:
         members[0, rows] = coins
     if not members.any():
         raise InputError("no record is left to train on: every row is a canary and no coin fell on in; pass more data.")
     mechanism, notes = intervals.mechanism_of(recipe, int(members.sum()), int(members.sum()))
-    upper = intervals.upper_bounds(mechanism, delta)
+    upper, missing = guarantees(mechanism, delta, ["add/remove"], base.unit)
+    notes += missing
 
     if white_box:
         assert recipe is not None
         field = replace(base, recipe=replace(recipe, canaries=Dirac(tuple(rows.tolist()), tuple(coins.tolist()))))
     run = field.run(members, [seeds["run"]])
     observed: list[FloatArray | None] = []
-    parts = [collect(_noting(run, observed), members, stage="run")]
-    parts[0].require(1, "runs")
+    trained = collect(_noting(run, observed), members, stage="run")
+    trained.require(1, "runs")
+    stages = {"run": trained}
     if white_box:
         assert observed[0] is not None
         scores = observed[0]
     elif shadows:
-        scores, references = _with_references(field, parts[0].signals, rows, way, shadows, seeds)
-        parts.append(references)
+        scores, stages["reference"] = _with_references(field, trained.signals, rows, way, shadows, seeds)
     else:
-        scores = way.scores(parts[0].signals[:, rows], np.empty((0, rows.size)), np.empty((0, rows.size), bool))[0]
-    evidence = OneRun(scores, coins, coin_seed)
+        scores = way.scores(trained.signals[:, rows], np.empty((0, rows.size)), np.empty((0, rows.size), bool))[0]
+    counts = trainings_of(stages.values())
+    notes += [note for part in stages.values() for note in part.notes()]
+    evidence = OneRun(scores, coins, coin_seed, None if base.persons is None else np.arange(coins.size))
     estimates = _estimates(evidence, delta, confidence)
-    region, risk = intervals.both_sides(estimates[0], upper)
+    region, risk = both_sides(estimates, upper, base.unit)
     inside = evidence.as_scores()
     return Audit(
         estimates=tuple(estimates),
@@ -151,9 +176,11 @@ def audit_one_run(
             "nonmembers": int((~coins).sum()),
             "points": rows.tolist(),
             "records": base.records,
-            "utility": {"runs": parts[0].accuracy},
-            "trainings": {key: sum(p.counted()[key] for p in parts) for key in ("computed", "cached", "failed")},
-            "failed": [failure for part in parts for failure in part.failed],
+            "unit": base.unit,
+            "utility": {"runs": trained.accuracy},
+            "trainings": counts,
+            "provenance": provenance(base.known, {name: part.found for name, part in stages.items()}, counts),
+            "failed": [failure for part in stages.values() for failure in part.failed],
             "seed": seed,
             "seeds": {"coins": coin_seed, "masks": seeds["masks"] if shadows else None},
             "mask_hash": mask_hash(coins),
@@ -172,18 +199,19 @@ def _canaries(base: Pipeline, canaries: Any, count: Any, seed: int) -> tuple[Pip
     if count is not None:
         count = check.whole("count", count, 1, "pass the number of canaries, e.g. 1000")
     if canaries is None:
-        wanted = min(MOST_CANARIES, max(1, base.records // 2)) if count is None else count
-        if wanted > base.records:
-            raise InputError(f"count={wanted}, but the data have {base.records} records; ask for fewer canaries.")
+        wanted = min(MOST_CANARIES, max(1, base.units // 2)) if count is None else count
+        if wanted > base.units:
+            raise InputError(f"count={wanted}, but the data have {base.units} {base.unit}s; ask for fewer canaries.")
         rng = np.random.default_rng(np.random.SeedSequence(seed))
-        return base, np.sort(rng.choice(base.records, wanted, replace=False)), "random rows"
+        rows = np.sort(rng.choice(base.units, wanted, replace=False))
+        return base, rows, "random rows" if base.persons is None else "random persons"
     pair = isinstance(canaries, (tuple, list)) and len(canaries) == 2 and all(np.ndim(part) for part in canaries)
     if not isinstance(canaries, str) and not pair:
-        rows = read_points(canaries, base.records, "canaries")
+        rows = base.units_of(read_points(canaries, base.records, "canaries"))
         if count is not None and count != rows.size:
             raise InputError(f"count={count}, but canaries names {rows.size} rows; leave count out.")
         return base, rows, "given rows"
-    wanted = len(canaries[0]) if pair else (min(MOST_CANARIES, base.records // 2) if count is None else count)
+    wanted = len(canaries[0]) if pair else (min(MOST_CANARIES, base.units // 2) if count is None else count)
     field = candidates(base, canaries, wanted, seed, spare=0)
     rows = field.rows if count is None else field.rows[:count]
     return field.pipeline, rows, str(field.canaries)
@@ -214,7 +242,7 @@ def _coins(included: Any, expected: Any, count: int, seed: int) -> tuple[BoolArr
     coins = fair_coins(count, seed) if included is None else check.bits("included", included)
     if coins.size != count:
         raise InputError(f"included has {coins.size} coins for {count} canaries; pass the mask of the same audit.")
-    if expected is not None and mask_hash(coins) != expected:
+    if expected is not None and not (isinstance(expected, str) and mask_hash(coins) == expected):
         raise InputError(
             f"expected_hash is {check.show(expected)}, but the mask has {mask_hash(coins)[:16]}…: it is another mask; "
             "pass that of the audit, or its seed and canaries."
@@ -229,7 +257,7 @@ def _with_references(
     field: Pipeline, run: FloatArray, rows: IntArray, attack: Attack, shadows: int, seeds: dict[str, int]
 ) -> tuple[FloatArray, Trainings]:
     """Scores of the canaries by an attack that learns from reference models."""
-    masks = halves(shadows, field.records, seeds["masks"])
+    masks = halves(shadows, field.units, seeds["masks"])
     numbers = [int(s) for s in np.random.SeedSequence(seeds["shadows"]).generate_state(shadows)]
     found = collect(field.run(masks, numbers), masks, stage="reference")
     found.require(FEWEST_SHADOWS, "reference models")

@@ -59,6 +59,8 @@ def read_records(members: Any, nonmembers: Any, labels: Any = None, kind: str = 
         own, other = labels
         if (own is None) != (other is None):
             raise InputError("labels holds None for one side only; give labels for both sides or for neither.")
+    if _mixed_lengths(first) or _mixed_lengths(second):  # token numbers: to the checks each is a word
+        first, second = _as_words("members", first), _as_words("nonmembers", second)
     texts = _texts("members", first, kind), _texts("nonmembers", second, kind)
     if texts[0] is not None and texts[1] is not None:
         found, pair, missing = "text", (texts[0], texts[1]), 0
@@ -81,6 +83,29 @@ def _features_and_labels(name: str, value: Any) -> tuple[Any, Any]:
     return value
 
 
+def _mixed_lengths(value: Any) -> bool:
+    """Is this a list of flat rows of whole numbers, not all of one length?"""
+    rows = value if isinstance(value, list) else []
+    if not all(isinstance(row, (list, tuple)) or getattr(row, "ndim", 0) == 1 for row in rows):
+        return False
+    if len({len(row) for row in rows}) < 2:
+        return False
+    kinds = (row.dtype.kind if isinstance(row, np.ndarray) else _kind_of(row) for row in rows)
+    return all(kind in "iu" for kind in kinds)
+
+
+def _kind_of(row: Any) -> str:
+    return "i" if all(isinstance(token, (int, np.integer)) for token in row) else "O"
+
+
+def _as_words(name: str, value: Any) -> list[str]:
+    """Token numbers of each record as a text."""
+    rows = [np.asarray(row) for row in value]
+    if not all(row.ndim == 1 and row.dtype.kind in "iu" for row in rows):
+        raise InputError(f"{name} holds no token numbers, but the other side does; pass the same kind of records.")
+    return [" ".join(map(str, row.tolist())) for row in rows]
+
+
 def _texts(name: str, value: Any, kind: str) -> list[str] | None:
     """The list of texts, or None when the records are not texts."""
     flat = isinstance(value, list) or getattr(value, "ndim", 0) == 1
@@ -90,9 +115,10 @@ def _texts(name: str, value: Any, kind: str) -> list[str] | None:
         )
     if kind not in ("auto", "text") or not flat or len(value) == 0:
         return [] if kind == "text" else None
-    items = list(value)
-    if kind == "auto" and not isinstance(items[0], str):
+    if kind == "auto" and not isinstance(next(iter(value)), str):
         return None
+    check.check_length(name, value)
+    items = list(value)
     bad = next((i for i, item in enumerate(items) if not isinstance(item, str)), None)
     if bad is not None:
         raise InputError(f"{name}[{bad}] is {check.show(items[bad])}, not a text; pass one string for each record.")
@@ -102,9 +128,10 @@ def _texts(name: str, value: Any, kind: str) -> list[str] | None:
 def _arrays(first: Any, second: Any, kind: str) -> tuple[str, tuple[Any, Any], int]:
     arrays = []
     for name, value in (("members", first), ("nonmembers", second)):
+        check.check_length(name, value, rows=True)
         try:
             array = np.asarray(value)
-        except (ValueError, TypeError, RuntimeError):
+        except (ValueError, TypeError, RuntimeError, MemoryError):
             raise InputError(
                 f"{name} must be an array of records; its rows have mixed lengths or no array form."
             ) from None

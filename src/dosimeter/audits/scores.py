@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 import dosimeter
 from dosimeter import _validate as check
-from dosimeter._validate import FloatArray, InputError
+from dosimeter._validate import InputError
 from dosimeter.audits.audit import Audit, Guard
 from dosimeter.estimate import Estimate
 from dosimeter.estimators import band
@@ -16,10 +17,11 @@ from dosimeter.estimators.advantage import advantage
 from dosimeter.estimators.bayesian import bayesian
 from dosimeter.estimators.epsilon_star import epsilon_star
 from dosimeter.estimators.gaussian import gaussian
-from dosimeter.estimators.lower_bound import lower_bound
-from dosimeter.estimators.rates import clopper_pearson, clopper_pearson_limits
+from dosimeter.estimators.lower_bound import game_of, lower_bound
+from dosimeter.estimators.rates import clopper_pearson
 from dosimeter.estimators.thresholds import Threshold, threshold_at_fpr
-from dosimeter.evidence import Scores
+from dosimeter.estimators.tpr_limit import tpr_limit
+from dosimeter.evidence import OneRun, Scores
 from dosimeter.identifiability import risk_from_epsilon, risk_in_words
 
 LOW_FPRS = (0.001, 0.01, 0.1)
@@ -27,7 +29,7 @@ CURVE_POINTS = 400
 
 
 def audit_scores(
-    scores: Scores,
+    scores: Scores | OneRun,
     *,
     delta: float = 1e-5,
     confidence: float = 0.95,
@@ -36,46 +38,60 @@ def audit_scores(
     resamples: int = 1000,
     seed: int = 0,
 ) -> Audit:
-    """Every estimate that scores allow; Epsilon* too when they come from losses.
+    """Audit scores or losses: every estimate that they allow, Epsilon* too when they come from losses.
 
-    `threshold` and `fpr` apply to the estimators that work at one threshold; the headline is valid over all of them.
+    Scores of one model get two headlines, each at its own level: for replacing one record, which comes first, and for
+    adding or removing one. Scores with coins (`OneRun`) and scores of independent runs get one.
+
+    Args:
+        scores: What the attack saw.
+        delta: The δ of the guarantees that are tested.
+        confidence: The confidence of every bound.
+        threshold: For the estimators that work at one threshold; the headline needs none.
+        fpr: Fix that threshold by a false-positive rate instead.
+        resamples: Bootstrap resamples for the interval of Epsilon*, 0 for none.
+        seed: Decides the halves of `threshold="split"` and the bootstrap.
+
+    Returns:
+        The audit, its headline first.
+
+    Raises:
+        InputError: If an argument cannot be used.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> audit = audit_scores(Scores(rng.normal(1, 1, 1000), rng.normal(0, 1, 1000)))
+    >>> [(e.neighbours, round(e.low, 1)) for e in audit.estimates[:2]]
+    [('replace', 3.3), ('add/remove', 1.7)]
     """
-    if not isinstance(scores, Scores):
+    if not isinstance(scores, (Scores, OneRun)):
         raise InputError(
-            f"scores must be Scores, got {type(scores).__name__}; build Scores(members, nonmembers) first."
+            f"scores must be Scores or OneRun, got {type(scores).__name__}; build Scores(members, nonmembers) first."
         )
     delta, confidence, seed = check.delta(delta), check.confidence(confidence), check.seed(seed)
     resamples = check.whole("resamples", resamples, 0, "pass e.g. 1000, or 0 for no interval of Epsilon*", 10**6)
-    at: dict[str, Any] = {"delta": delta, "confidence": confidence}
-    one: dict[str, Any] = {**at, "seed": seed, "threshold": threshold, "fpr": fpr}
-    # "uniform" is no choice for the posterior, which needs one threshold: it then takes its own default.
-    posterior = {**one, "threshold": None if isinstance(threshold, str) and threshold == "uniform" else threshold}
-    estimates: list[Estimate] = [lower_bound(scores, **at), clopper_pearson(scores, **one)]
+    headlines = _headlines(scores, delta, confidence)
+    pools = scores if isinstance(scores, Scores) else scores.as_scores()
     warnings: list[str] = []
-    if min(scores.members.size, scores.nonmembers.size) >= 2 or posterior["threshold"] is not None or fpr is not None:
-        estimates.append(bayesian(scores, **posterior))
-    else:
-        warnings.append(
-            "bayesian left out: choosing its threshold on a separate half needs 2 members and 2 non-members"
-        )
-    if delta > 0:
-        estimates.append(gaussian(scores, **one))
-    estimates.append(advantage(scores, **one))
-    if scores.from_loss:
-        estimates += _epsilon_star(scores, delta, confidence, resamples, seed, warnings)
-    headline = estimates[0]
+    rates = _at_thresholds(pools, delta, confidence, threshold, fpr, seed, warnings)
+    if isinstance(scores, OneRun):  # what an adversary of coins loses or gains is a record, not a replacement
+        rates = [replace(estimate, neighbours="add/remove") for estimate in rates]
+    stars = _epsilon_star(pools, delta, confidence, resamples, seed, warnings) if pools.from_loss else []
     return Audit(
-        estimates=tuple(estimates),
+        estimates=(*headlines, *rates, *stars),
         guard=Guard(shift=False, checked=False),
         risk={
-            **risk_from_epsilon(headline.low, delta),
-            "words": risk_in_words(headline.low, delta, side="lower"),
+            **risk_from_epsilon(headlines[0].low, delta),
+            "words": risk_in_words(headlines[0].low, delta, side="lower"),
         },
-        curve=roc(scores, confidence),
+        curve=roc(pools, confidence),
         metadata={
-            "members": scores.members.size,
-            "nonmembers": scores.nonmembers.size,
-            "from_loss": scores.from_loss,
+            "members": pools.members.size,
+            "nonmembers": pools.nonmembers.size,
+            "records": scores.records,
+            "unit": scores.unit,
+            "game": game_of(scores),
+            "from_loss": pools.from_loss,
             "delta": delta,
             "confidence": confidence,
             "seed": seed,
@@ -83,6 +99,44 @@ def audit_scores(
             "version": dosimeter.__version__,
         },
     )
+
+
+def _headlines(scores: Scores | OneRun, delta: float, confidence: float) -> list[Estimate]:
+    found = [lower_bound(scores, delta=delta, confidence=confidence)]
+    if game_of(scores) == "split":
+        found.append(lower_bound(scores, delta=delta, confidence=confidence, neighbours="add/remove"))
+    return found
+
+
+def _at_thresholds(
+    scores: Scores,
+    delta: float,
+    confidence: float,
+    threshold: Threshold,
+    fpr: float | None,
+    seed: int,
+    warnings: list[str],
+) -> list[Estimate]:
+    """The estimators that work on error rates."""
+    one: dict[str, Any] = {
+        "delta": delta,
+        "confidence": confidence,
+        "seed": seed,
+        "threshold": threshold,
+        "fpr": fpr,
+    }
+    # "uniform" is no choice for the posterior, which needs one threshold: it then takes its own default.
+    posterior = {**one, "threshold": None if isinstance(threshold, str) and threshold == "uniform" else threshold}
+    found = [clopper_pearson(scores, **one)]
+    if min(scores.members.size, scores.nonmembers.size) >= 2 or posterior["threshold"] is not None or fpr is not None:
+        found.append(bayesian(scores, **posterior))
+    else:
+        warnings.append(
+            "bayesian left out: choosing its threshold on a separate half needs 2 members and 2 non-members"
+        )
+    if delta > 0:
+        found.append(gaussian(scores, **one))
+    return [*found, advantage(scores, **one)]
 
 
 def _epsilon_star(
@@ -114,7 +168,10 @@ def roc(scores: Scores, confidence: float) -> dict[str, Any]:
     """The ROC curve thinned for a screen, its simultaneous lower band, AUC, and the TPR at low FPRs.
 
     The band is a pair of limits at each threshold: with the stated confidence, at every one of them the true FPR is
-    at most `fpr_high` and the true TPR at least `tpr_low`.
+    at most `fpr_high` and the true TPR at least `tpr_low`. `tpr_at_fpr` has a limit for each named FPR alone: with the
+    stated confidence the test at `limit_threshold` has a true FPR of at most `fpr` and a true TPR of at least
+    `tpr_low` (`tpr_limit`). For one trained model all of them are about that model: the members tried are a random
+    sample of its training records, the non-members one of records that it has not seen.
     """
     curve = scores.curve
     keep = _thin(curve.fp, curve.tp, scores.nonmembers.size, scores.members.size)
@@ -146,8 +203,12 @@ def _thin(fp: Any, tp: Any, nonmembers: int, members: int) -> Any:
 
 
 def _tpr_at(scores: Scores, fpr: float, confidence: float) -> dict[str, float]:
-    """The TPR at a threshold that the non-members alone decide, with its exact lower limit."""
-    threshold = threshold_at_fpr(scores, fpr)
-    counts = scores.counts_at(threshold)
-    low: FloatArray = clopper_pearson_limits(counts.tp, counts.members, 1 - confidence)[0]
-    return {"fpr": fpr, "tpr": counts.tpr, "tpr_low": float(low), "threshold": threshold}
+    """The measured TPR at a measured FPR, and a limit for the true one at a true FPR, which needs another threshold."""
+    threshold, limit = threshold_at_fpr(scores, fpr), tpr_limit(scores, fpr, confidence)
+    return {
+        "fpr": fpr,
+        "tpr": scores.counts_at(threshold).tpr,
+        "tpr_low": limit.tpr,
+        "threshold": threshold,
+        "limit_threshold": limit.threshold,
+    }

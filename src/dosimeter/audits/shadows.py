@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,18 @@ import numpy.typing as npt
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
+from dosimeter.audits.agreement import BY_CHANCE, agreement
 from dosimeter.datasets import Dataset
 from dosimeter.engine import Store
 from dosimeter.engine.pool import cores
+from dosimeter.evidence import Persons, persons
 from dosimeter.models.outputs import Kind, checked, infer_kind, losses_of
 from dosimeter.training import Recipe, arguments, train_foreign, train_many
+from dosimeter.training.identity import Identity, identity
 
 FEWEST_JUDGED = 30  # records that an accuracy is worth telling for
+HOPELESS = 8  # trainings of which none worked: the others are not waited for
+MODELS = {"shadow": "shadow models", "reference": "reference models", "run": "runs"}  # by stage
 
 Signal = Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.ArrayLike]
 
@@ -27,7 +33,8 @@ Signal = Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.ArrayLike]
 class Row:
     """One training: the signals of all records, or why there are none; correct answers where outputs are classes.
 
-    `canaries` is what an adversary with the noisy gradients sees of the recipe's Dirac canaries.
+    `canaries` is what an adversary with the noisy gradients sees of the recipe's Dirac canaries, `key` the name of what
+    was found in the store, `agreement` how well the outputs of a foreign training suit the labels of its members.
     """
 
     index: int
@@ -37,6 +44,9 @@ class Row:
     cached: bool
     correct: BoolArray | None
     canaries: FloatArray | None = None
+    key: str | None = None
+    accuracy: tuple[float, float] | None = None
+    agreement: float | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,8 @@ class Where:
     progress: bool = True
 
     def __post_init__(self) -> None:
+        check.engine(self.engine)
+        check.flag("progress", self.progress)
         if self.workers is not None:
             remedy = "pass the number of processes, or None for one for each core"
             object.__setattr__(self, "workers", check.whole("workers", self.workers, 1, remedy))
@@ -63,8 +75,10 @@ class Pipeline:
     """A training that can be repeated, the records it may use, and how a model's outputs become signals.
 
     With a `recipe`, `train` makes a torch module and the batched engine trains it; without one, `train(indices, seed)`
-    returns a predictor. `held` are further records, for accuracy alone. `name` and the labels are part of the keys
-    under which trainings of a function are stored, since its code alone does not tell what data it reads.
+    returns a predictor. `held` are further records, for accuracy alone. `known` is what `train` was when the audit
+    began, for the keys of a store: trainings in this process may change what it reaches. `name` and the labels are
+    part of these keys too, since a function does not tell what files it reads. With `persons` the units that are in or
+    out are persons: memberships have a column, and rows a signal, for each of them.
     """
 
     train: Any
@@ -74,20 +88,52 @@ class Pipeline:
     held: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None
     signal: Signal | None
     where: Where
+    known: Identity | None = None
     name: str | None = None
+    persons: Persons | None = None
     _kind: list[Kind] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def records(self) -> int:
         return len(self.x)
 
+    @property
+    def units(self) -> int:
+        """How many persons or, where nobody owns several records, records there are."""
+        return self.records if self.persons is None else self.persons.names.size
+
+    @property
+    def unit(self) -> str:
+        """What is in or out: "record" or "person"."""
+        return "record" if self.persons is None else "person"
+
+    @property
+    def identity(self) -> str:
+        """What makes this pipeline the same one in another process, as far as its records and settings go."""
+        data = hashlib.sha256()
+        for part in (self.x, self.y, *(() if self.persons is None else (self.persons.place,))):
+            data.update(f"{part.shape}{part.dtype}".encode() + np.ascontiguousarray(part).tobytes())
+        known = "" if self.known is None else self.known.text
+        return f"{known} {self.name} {self.recipe!r} {data.hexdigest()}"
+
+    def label_of(self, unit: int) -> str:
+        """The label of a record, or of a person's first record."""
+        return str(self.y[unit if self.persons is None else int(np.argmax(self.persons.place == unit))])
+
+    def units_of(self, rows: IntArray) -> IntArray:
+        """The records themselves, or the persons behind them."""
+        return rows if self.persons is None else np.unique(self.persons.place[rows])
+
     def run(self, memberships: BoolArray, seeds: list[int]) -> Generator[Row, None, None]:
         """Train one model for each row of memberships; rows come in order, as soon as they are there."""
+        if self.persons is not None:
+            memberships = memberships[:, self.persons.place]
         asked = self.x if self.held is None else np.concatenate([self.x, self.held[0]])
         where = self.where
         common: dict[str, Any] = {
             "engine": where.engine,
             "store": where.store,
+            "key": self.known,
             "memory": where.memory,
             "timeout": where.timeout,
             "progress": where.progress,
@@ -104,12 +150,13 @@ class Pipeline:
             found = train_foreign(
                 self.train, memberships, seeds, asked, version=self._version(), processes=count, **common
             )
-        return self._rows(found)
+        return self._rows(found, memberships)
 
-    def _rows(self, found: Any) -> Generator[Row, None, None]:
+    def _rows(self, found: Any, memberships: BoolArray) -> Generator[Row, None, None]:
         try:
             for one in found:
-                yield self._row(one)
+                row = self._row(one, memberships[one.index])
+                yield replace(row, accuracy=_accuracy(row.correct, memberships[row.index]))
         finally:
             found.close()  # ends the trainings under way when nobody wants the rest
 
@@ -117,16 +164,20 @@ class Pipeline:
         labels = hashlib.sha256(np.ascontiguousarray(self.y).tobytes()).hexdigest()[:16]
         return f"{self.name or ''} {labels}"
 
-    def _row(self, one: Any) -> Row:
+    def _row(self, one: Any, members: BoolArray) -> Row:
         if one.failed is not None:
             return Row(one.index, one.seed, None, one.failed, False, None)
         try:
             signals, correct = self._signals(np.asarray(one.outputs))
         except _UnusableError as error:
-            return Row(one.index, one.seed, None, f"the training from seed {one.seed} {error}", one.cached, None)
+            reason = f"the training from seed {one.seed} {error}"
+            return Row(one.index, one.seed, None, reason, one.cached, None, key=one.key)
         transcript = getattr(one, "transcript", None)
         seen = None if transcript is None else transcript.canaries
-        return Row(one.index, one.seed, signals, None, one.cached, correct, seen)
+        fits = None
+        if self.recipe is None and self.signal is None:  # outputs for a signal of the caller's may be anything
+            fits = agreement(np.asarray(one.outputs)[: self.records][members], self.y[members].astype(np.int64))
+        return Row(one.index, one.seed, signals, None, one.cached, correct, seen, one.key, agreement=fits)
 
     def _signals(self, outputs: npt.NDArray[Any]) -> tuple[FloatArray, BoolArray | None]:
         y = self.y if self.held is None else np.concatenate([self.y, self.held[1]])
@@ -144,7 +195,7 @@ class Pipeline:
             if not self._kind:  # the first model decides for all, so that all are read alike
                 self._kind.append("logits" if self.recipe is not None else _inferred(values))
             losses, _, correct = losses_of(_as(values, self._kind[0]), self._kind[0], y.astype(np.int64))
-            return -losses[: self.records], correct
+            return self._by_unit(-losses[: self.records]), correct
         try:
             signals = np.asarray(self.signal(outputs[: self.records], self.y), np.float64)
         except Exception as error:  # the function is the caller's
@@ -158,7 +209,14 @@ class Pipeline:
         if not np.isfinite(signals).all():
             raise _UnusableError("gave signals that are infinite or NaN")
         classes_of = values.ndim == 2 and y.dtype.kind in "biu" and y.min() >= 0 and y.max() < values.shape[1]
-        return signals, values.argmax(axis=1) == y if classes_of else None
+        return self._by_unit(signals), values.argmax(axis=1) == y if classes_of else None
+
+    def _by_unit(self, signals: FloatArray) -> FloatArray:
+        """The mean of a person's signals."""
+        if self.persons is None:
+            return signals
+        place = self.persons.place
+        return np.asarray(np.bincount(place, signals) / np.bincount(place))
 
 
 class _UnusableError(Exception):
@@ -184,7 +242,9 @@ def _as(values: npt.NDArray[Any], kind: Kind) -> npt.NDArray[Any]:
 class Trainings:
     """What a list of trainings gave: signals (models, records) of those that worked, and what happened to the rest.
 
-    `kept` are the rows of memberships that worked, `seen` how many came, `accuracy` the means over models.
+    `kept` are the rows of memberships that worked, `seen` how many came, `accuracy` the means over models, `found` how
+    many models came from which entry of the store, `fits` how well the outputs of each foreign training suit the labels
+    of its members.
     """
 
     kept: IntArray
@@ -193,6 +253,26 @@ class Trainings:
     seen: int
     cached: int
     accuracy: dict[str, float | None]
+    found: dict[str, int]
+    stage: str = "run"
+    fits: tuple[float, ...] = ()
+
+    def notes(self) -> list[str]:
+        """What makes it doubtful that the outputs are answers of models trained on these records."""
+        found = []
+        if self.fits and (middle := float(np.median(self.fits))) < BY_CHANCE:
+            found.append(
+                f"the outputs of the {MODELS[self.stage]} suit the labels of the very records they were trained on "
+                f"hardly better than shuffled outputs would ({middle:.2g} standard deviations in the median): either "
+                "these models learnt nothing, or row i of the outputs is not the answer for record i, and then a low "
+                "bound says nothing about the training"
+            )
+        if self.fits and self.stage != "run" and len(self.signals) > 1 and not np.ptp(self.signals, axis=0).any():
+            found.append(
+                f"all {len(self.signals)} {MODELS[self.stage]} gave the same outputs, though each was to be trained on "
+                "records of its own: the training does not heed its indices"
+            )
+        return found
 
     def counted(self) -> dict[str, int]:
         """How many trainings were computed now, found in the store, and failed."""
@@ -217,24 +297,56 @@ def collect(
     columns: IntArray | None = None,
     stop: Callable[[Row], bool] | None = None,
 ) -> Trainings:
-    """Gather trainings, of which only `columns` are kept; `stop` may end them early, after the row it is shown."""
-    kept, signals, failed, shares = [], [], [], []
+    """Gather trainings, of which only `columns` are kept; `stop` may end them early, after the row it is shown.
+
+    They end early too when the first few have all failed.
+    """
+    kept, signals, failed, shares, fits = [], [], [], [], []
+    found: Counter[str] = Counter()
     cached = seen = 0
     for row in rows:
         seen += 1
         cached += row.cached
+        if row.cached and row.key is not None:
+            found[row.key] += 1
         if row.signals is None:
             failed.append({"stage": stage, "index": row.index, "seed": row.seed, "reason": row.failed})
         else:
             kept.append(row.index)
             signals.append(row.signals if columns is None else row.signals[columns])
-            shares.append(_accuracy(row.correct, memberships[row.index]))
-        if stop is not None and stop(row):
+            shares.append(row.accuracy)
+            fits += [] if row.agreement is None else [row.agreement]
+        hopeless = not kept and len(failed) == HOPELESS
+        if hopeless or (stop is not None and stop(row)):
             rows.close()
             break
     width = memberships.shape[1] if columns is None else columns.size
     table = np.array(signals) if signals else np.empty((0, width))
-    return Trainings(np.array(kept, np.int64), table, failed, seen, cached, _mean(shares))
+    counts = np.array(kept, np.int64), table, failed, seen, cached, _mean(shares), dict(found)
+    return Trainings(*counts, stage, tuple(fits))
+
+
+def provenance(
+    known: Identity | None, entries: Mapping[str, Mapping[str, int]], counts: Mapping[str, int]
+) -> dict[str, Any]:
+    """Where trainings come from: what they are keyed by, how many were computed, and each entry that was found."""
+    return {
+        "key": None if known is None else known.text,
+        "given": known is not None and known.given,
+        "versions": [] if known is None else list(known.versions),
+        **counts,
+        "entries": [
+            {"stage": stage, "key": key, "models": models}
+            for stage, found in entries.items()
+            for key, models in found.items()
+        ],
+    }
+
+
+def trainings_of(parts: Iterable[Trainings]) -> dict[str, int]:
+    """How many trainings of all these were computed now, found in the store, and failed."""
+    each = [part.counted() for part in parts]
+    return {name: sum(one[name] for one in each) for name in ("computed", "cached", "failed")}
 
 
 def _accuracy(correct: BoolArray | None, members: BoolArray) -> tuple[float, float] | None:
@@ -268,7 +380,9 @@ def pipeline(
     signal: Signal | None,
     nonmembers: Any,
     where: Where,
+    key: str | None,
     name: str | None,
+    groups: Any = None,
 ) -> Pipeline:
     """A pipeline from the arguments of an audit, all checked before anything is trained."""
     if not callable(train):
@@ -291,7 +405,9 @@ def pipeline(
         raise InputError(
             f"nonmembers has records of shape {held[0].shape[1:]}, data of {x.shape[1:]}; pass the same kind."
         )
-    return Pipeline(train, recipe, x, y, held, signal, where, name)
+    behind = None if groups is None else persons("groups", groups, len(x))
+    known = identity(train, key=key) if where.store is not None or key is not None else None
+    return Pipeline(train, recipe, x, y, held, signal, where, known, name, behind)
 
 
 def _records(name: str, data: Any, recipe: Recipe | None, classes: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

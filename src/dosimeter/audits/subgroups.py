@@ -1,17 +1,19 @@
-"""Is a class or group of people more exposed than the rest? Bounds for each, and a test corrected for their number."""
+"""Is a class or group of people more exposed than the rest? Bounds that hold together, and a corrected test."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from dosimeter._validate import FloatArray, InputError, show
+from dosimeter._validate import BoolArray, FloatArray, InputError, show
+from dosimeter.estimators.auc import auc_with_error
 from dosimeter.estimators.lower_bound import lower_bound
-from dosimeter.evidence import Scores
+from dosimeter.evidence import OneRun, Scores
 
 LEAST = 20  # records of each kind below which a group is not looked at
 MOST_GROUPS = 50
@@ -19,34 +21,63 @@ MOST_GROUPS = 50
 Groups = Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]]
 
 
+class _Group(NamedTuple):
+    """A value of a grouping, and the records that have it."""
+
+    name: str
+    value: str
+    inside: BoolArray
+    outside: BoolArray
+
+
 def by_group(
-    scores: Scores, groups: Groups, *, delta: float, confidence: float, seed: int
+    evidence: Scores | OneRun, groups: Groups, *, delta: float, confidence: float
 ) -> tuple[dict[str, Any], ...]:
     """One row for each value of each grouping with enough records, the most exposed first.
 
-    `p_value` is that of "this group's AUC is above that of all other records" (DeLong, one-sided); `flagged` is that
-    test after Holm's correction over all rows. A row's ε is a bound for that group alone, not for the largest of many.
+    All rows hold together: with n rows each `epsilon` is a bound at level (1 − confidence)/n, so that all n are true at
+    once with the stated confidence, and the largest of them with them. `p_value` is that of "this group's AUC is above
+    that of all other records" (DeLong, one-sided); `flagged` is that test after Holm's correction over all rows.
     """
-    rows = []
-    for name, pair in groups.items():
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise InputError(
-                f"subgroups[{show(name)}] must be (values of members, values of nonmembers), got {show(pair)}."
-            )
-        member_values, nonmember_values = pair
-        inside, outside = (
-            _column(name, member_values, scores.members),
-            _column(name, nonmember_values, scores.nonmembers),
-        )
-        values, counts = np.unique(np.concatenate([inside, outside]), return_counts=True)
-        for value in values[np.argsort(-counts)][:MOST_GROUPS]:
-            row = _row(scores, inside == value, outside == value, delta, confidence, seed)
-            if row is not None:
-                rows.append({"group": str(name), "value": str(value), **row})
+    scores = evidence if isinstance(evidence, Scores) else evidence.as_scores()
+    by_coins = isinstance(evidence, OneRun)
+    found = [group for name, pair in groups.items() for group in _groups_of(scores, name, pair, by_coins)]
+    each = 1 - (1 - confidence) / max(len(found), 1)
+    rows = [
+        {
+            "group": group.name,
+            "value": group.value,
+            **_row(scores, group, delta, each, by_coins),
+            "joint_confidence": confidence,
+        }
+        for group in found
+    ]
     adjusted = holm(np.array([row["p_value"] for row in rows]))
     for row, p in zip(rows, adjusted, strict=True):
         row["adjusted_p_value"], row["flagged"] = float(p), bool(p < 1 - confidence)
     return tuple(sorted(rows, key=lambda row: (-row["epsilon"], row["p_value"])))
+
+
+def _groups_of(scores: Scores, name: str, pair: Any, by_coins: bool) -> list[_Group]:
+    """The most frequent values of one grouping that have enough records of each kind.
+
+    Where coins decided, the coins must not decide which groups are looked at: enough records in all are enough.
+    """
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise InputError(
+            f"subgroups[{show(name)}] must be (values of members, values of nonmembers), got {show(pair)}."
+        )
+    members, nonmembers = _column(name, pair[0], scores.members), _column(name, pair[1], scores.nonmembers)
+    values, counts = np.unique(np.concatenate([members, nonmembers]), return_counts=True)
+    found = [
+        _Group(str(name), str(value), members == value, nonmembers == value)
+        for value in values[np.argsort(-counts)][:MOST_GROUPS]
+    ]
+    if by_coins:
+        return [
+            g for g in found if g.inside.sum() + g.outside.sum() >= 2 * LEAST and g.inside.any() and g.outside.any()
+        ]
+    return [group for group in found if min(group.inside.sum(), group.outside.sum()) >= LEAST]
 
 
 def _column(name: str, values: npt.ArrayLike, records: FloatArray) -> npt.NDArray[Any]:
@@ -62,40 +93,25 @@ def _column(name: str, values: npt.ArrayLike, records: FloatArray) -> npt.NDArra
     return column.astype(str)
 
 
-def _row(
-    scores: Scores, inside: Any, outside: Any, delta: float, confidence: float, seed: int
-) -> dict[str, Any] | None:
-    if min(inside.sum(), outside.sum()) < LEAST:
-        return None
+def _row(scores: Scores, which: _Group, delta: float, confidence: float, by_coins: bool) -> dict[str, Any]:
+    inside, outside = which.inside, which.outside
     group = Scores(scores.members[inside], scores.nonmembers[outside])
-    bound = lower_bound(group, delta=delta, confidence=confidence)
-    auc, variance = delong(group)
+    pooled = np.concatenate([group.members, group.nonmembers])
+    coins = OneRun(pooled, np.arange(pooled.size) < group.members.size) if by_coins else None
+    bound = lower_bound(group if coins is None else coins, delta=delta, confidence=confidence)
+    auc, error = auc_with_error(group)
     row: dict[str, Any] = {
         "members": group.members.size,
         "nonmembers": group.nonmembers.size,
         "epsilon": bound.low,
+        "neighbours": bound.neighbours,
         "auc": auc,
         "p_value": 1.0,
     }
     if min((~inside).sum(), (~outside).sum()) >= LEAST:
-        other_auc, other_variance = delong(Scores(scores.members[~inside], scores.nonmembers[~outside]))
-        spread = np.sqrt(variance + other_variance)
-        row["p_value"] = float(special.ndtr(-(auc - other_auc) / spread)) if spread > 0 else 1.0
+        other_auc, other_error = auc_with_error(Scores(scores.members[~inside], scores.nonmembers[~outside]))
+        row["p_value"] = float(special.ndtr((other_auc - auc) / math.hypot(error, other_error)))
     return row
-
-
-def delong(scores: Scores) -> tuple[float, float]:
-    """AUC and its variance by DeLong's placements (asymptotic)."""
-    m, n = scores.members.size, scores.nonmembers.size
-    placed_m = _placement(scores.members, scores.sorted_nonmembers)
-    placed_n = 1 - _placement(scores.nonmembers, scores.sorted_members)
-    variance = (placed_m.var(ddof=1) / m if m > 1 else 0.0) + (placed_n.var(ddof=1) / n if n > 1 else 0.0)
-    return float(placed_m.mean()), float(variance)
-
-
-def _placement(values: FloatArray, ordered: FloatArray) -> FloatArray:
-    below = np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")
-    return below / (2.0 * ordered.size)
 
 
 def holm(p_values: FloatArray) -> FloatArray:

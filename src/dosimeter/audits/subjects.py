@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
-import json
 import math
 import sys
 import tempfile
@@ -22,24 +21,50 @@ from dosimeter import _validate as check
 from dosimeter._validate import InputError, IntArray
 from dosimeter.accounting import DpSgd, noise_for_epsilon
 from dosimeter.audits import config as settings
-from dosimeter.datasets import Dataset, load, names, split
-from dosimeter.datasets.dataset import fingerprint
+from dosimeter.datasets import Dataset, load, names
+from dosimeter.datasets.dataset import fingerprint, split_rows
 from dosimeter.engine import Task
 from dosimeter.models import dataset as read_records
+from dosimeter.models._dataset import file_labels
 from dosimeter.training import Model, Privacy, Recipe
-from dosimeter.training.foreign import PLACES, command_task
+from dosimeter.training.foreign import UnusableError, check_places, command_task, named_files
 from dosimeter.training.groups import packed
 from dosimeter.training.networks import NETWORKS, network
+from dosimeter.training.sources import file_hash
 from dosimeter.training.tokens import hashed_words
 
 HELD_OUT = {"model": 0.5, "gradients": 0.5}
 
 
 @dataclass(frozen=True, eq=False)
+class Places:
+    """Where the records of an audit stand in their data set of `total` rows: those trained on, and those held out.
+
+    Both ascend, so that a whole data set keeps its own order.
+    """
+
+    rows: IntArray = field(repr=False)
+    held_out: IntArray = field(repr=False)
+    total: int
+
+    def positions(self, name: str, rows: list[int]) -> list[int]:
+        """Rows of the data set as positions among the records that are trained on."""
+        found = {row: position for position, row in enumerate(self.rows.tolist())}
+        for row in rows:
+            if not 0 <= row < self.total:
+                raise InputError(f"{name} holds {row}, but the rows of the data are 0 to {self.total - 1}; correct it.")
+            if row not in found:
+                why = "is held out" if row in self.held_out else "is not among the records drawn (data.records)"
+                raise InputError(f"{name} holds row {row}, which {why}; choose e.g. row {self.rows[0]}.")
+        return [found[row] for row in rows]
+
+
+@dataclass(frozen=True, eq=False)
 class Subject:
     """What is audited: records to train on, records that no training sees, the training, and its recipe.
 
-    `train` is a factory of torch modules when there is a recipe, else a function (indices, seed) -> model.
+    `train` is a factory of torch modules when there is a recipe, else a function (indices, seed) -> model. Where the
+    records are only row numbers, as for a command, `fingerprint` is that of the data set.
     """
 
     name: str
@@ -48,7 +73,8 @@ class Subject:
     train: Callable[..., Any] = field(repr=False)
     recipe: Recipe | None
     source: str
-    identity: str
+    places: Places
+    fingerprint: str | None = None
 
     @property
     def records(self) -> int:
@@ -68,66 +94,104 @@ def subject(config: settings.Config, *, base: Path) -> Subject:
         raise InputError(
             f"data.test_share is 0, but audit = {config.audit!r} needs records that no model saw; pass 0.5."
         )
-    parts = _parts(config.data, share, base)
-    classes = len(parts[0].class_names)
-    encoded = [_encoded(part, config) for part in parts]
-    held = encoded[1] if len(encoded) > 1 else None
-    source = config.model.source
-    recipe = None
-    if source in ("network", "factory"):
-        train: Callable[..., Any] = _factory(config, encoded[0][0], classes, parts[0].task, base)
-        recipe = _recipe(config, len(encoded[0][0]))
-    elif source == "sklearn":
-        train = SklearnTraining(_estimator_class(config.model), dict(config.model.options), *encoded[0])
-        train.blank(0)
-    else:
-        assert config.model.command is not None
+    if config.model.command is not None:
         with _named("model."):
-            missing = [place for place in PLACES if not any(place in part for part in config.model.command)]
-            if missing:
-                raise InputError(f"command must use {', '.join(PLACES)}, and lacks {', '.join(missing)}.")
-        x, y = (np.concatenate([part[at] for part in encoded]) for at in (0, 1))
-        train = CommandTraining(tuple(config.model.command), str(base), x, y, len(encoded[0][0]))
+            check_places(config.model.command)
+    whole = _whole(config, base)
+    assert whole.y is not None
+    places = _places(config.data, share, whole)
+    recipe, known_by = None, None
+    if config.model.source == "command":
+        train: Callable[..., Any] = _command(config, whole, places, base)
+        parts = [(rows[:, None], whole.y[rows]) for rows in (places.rows, places.held_out)]
+        known_by = whole.fingerprint
+    else:
+        parts = [_encoded(whole.take(rows), config) for rows in (places.rows, places.held_out) if rows.size]
+        train = _trainer(config, whole, parts[0], base)
+        if config.model.source in ("network", "factory"):
+            recipe = _recipe(config, len(parts[0][0]))
     return Subject(
         config.name or f"{config.data.name or config.data.file}, {_described(config.model)}",
-        encoded[0],
-        held,
+        parts[0],
+        parts[1] if places.held_out.size else None,
         train,
         recipe,
-        parts[0].source,
-        _identity(config, encoded[0], base),
+        whole.source,
+        places,
+        known_by,
     )
 
 
-def _parts(data: settings.Data, share: float, base: Path) -> tuple[Dataset, ...]:
+def _trainer(
+    config: settings.Config, whole: Dataset, data: tuple[npt.NDArray[Any], npt.NDArray[np.int64]], base: Path
+) -> Callable[..., Any]:
+    """A factory of torch modules, or a training of a scikit-learn class."""
+    if config.model.source != "sklearn":
+        return _factory(config, data[0], len(whole.class_names), whole.task, base)
+    train = SklearnTraining(_estimator_class(config.model), dict(config.model.options), *data)
+    train.blank(0)
+    return train
+
+
+def _whole(config: settings.Config, base: Path) -> Dataset:
+    """The data set, in its own order."""
+    data = config.data
     if data.file is not None:
-        whole = _from_file(base / data.file, data.label)
-    else:
-        assert data.name is not None
-        check.choice("data.name", data.name, names())
-        with _named("data.name: "):
-            whole = load(data.name, folder=None if data.folder is None else base / data.folder)
+        return _from_file(base / data.file, data.label, labels_alone=config.model.source == "command")
+    assert data.name is not None
+    check.choice("data.name", data.name, names())
+    with _named("data.name: "):
+        whole = load(data.name, folder=None if data.folder is None else base / data.folder)
     if whole.y is None:
         raise InputError(f"data.name is {data.name}, which has no labels to train for; choose another.")
+    return whole
+
+
+def _places(data: settings.Data, share: float, whole: Dataset) -> Places:
+    """Which rows are trained on and which are held out: drawn by data.seed, each part in the order of the data set."""
     count = len(whole) if data.records is None else data.records
     if count > len(whole):
         raise InputError(f"data.records is {count}, but {whole.name} has {len(whole)}; pass at most that.")
     held = round(share * count)
     if share and (held == 0 or held == count):
         raise InputError(f"data.test_share {share:g} of {count} records leaves one side empty; take more records.")
-    return split(whole, sizes=(count - held, held) if held else (count,), seed=data.seed)
+    rows, held_out = split_rows(len(whole), (count - held, held), data.seed)
+    return Places(np.sort(rows), np.sort(held_out), len(whole))
 
 
-def _from_file(path: Path, label: str | None) -> Dataset:
-    x, y = read_records(path, label=label)
-    if not isinstance(x, np.ndarray) or y is None:
-        raise InputError(f"data.file {path} must hold numbers and labels; pass .npz with X and y, .csv or .parquet.")
+def _from_file(path: Path, label: str | None, *, labels_alone: bool) -> Dataset:
+    """A file as a data set; a command reads the records by itself, so that they are only numbered for it."""
+    if labels_alone:
+        y = file_labels(path, label=label)
+        records: npt.NDArray[Any] = np.arange(len(y))[:, None]
+    else:
+        x, y = read_records(path, label=label)
+        if not isinstance(x, np.ndarray) or y is None:
+            raise InputError(
+                f"data.file {path} must hold numbers and labels; pass .npz with X and y, .csv or .parquet."
+            )
+        records = np.ascontiguousarray(x, np.float32)
     classes, codes = np.unique(y, return_inverse=True)
-    records, labels = np.ascontiguousarray(x, np.float32), codes.astype(np.int64)
+    labels = codes.astype(np.int64)
     columns = tuple(f"column {at}" for at in range(records.shape[1])) if records.ndim == 2 else ()
     kind: Literal["image", "tabular"] = "image" if records.ndim in (3, 4) else "tabular"
-    known_by = fingerprint(records, labels)
+    known_by = hashlib.sha256(path.read_bytes()).hexdigest() if labels_alone else fingerprint(records, labels)
     return Dataset(path.name, records, labels, columns, tuple(map(str, classes)), str(path), known_by, kind)
+
+
+def _command(config: settings.Config, whole: Dataset, places: Places, base: Path) -> CommandTraining:
+    assert config.model.command is not None and whole.y is not None
+    own = None if config.data.file is None else str((base / config.data.file).absolute())
+    return CommandTraining(
+        tuple(config.model.command),
+        str(base),
+        own,
+        None if own is not None else (_encoded(whole, config)[0], whole.y),
+        places.rows,
+        places.total,
+        whole.class_names if config.attack.signal is None else None,
+        named_files(config.model.command, base) | ({} if own is None else {"{data}": file_hash(own)}),
+    )
 
 
 def _encoded(part: Dataset, config: settings.Config) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
@@ -252,7 +316,7 @@ class SklearnTraining:
         try:
             made: Any = self.kind(**self.options)
             if "random_state" in made.get_params() and "random_state" not in self.options:
-                made.set_params(random_state=int(np.random.SeedSequence(seed).generate_state(1)[0]))
+                made.set_params(random_state=seed % 2**32)
         except TypeError as error:
             raise InputError(f"model.options do not suit {self.kind.__name__}: {error}.") from None
         return made
@@ -264,53 +328,68 @@ class SklearnTraining:
 
 @dataclass(frozen=True, eq=False)
 class CommandTraining:
-    """Starts a command for each training; its outputs are the model.
+    """Starts a command for each training; its outputs are the model, and records are row numbers of the data set.
 
-    `{data}` in the command becomes the path of an .npz file with all records X and labels y; the other places are
-    those of `dosimeter.training.train_command`. The outputs must have a row for each of these records.
+    `{data}` becomes the path of the data set: the user's own file, or an .npz file of X and y for a named one.
+    `{indices}` are rows of it. `{outputs}` must hold a row for each row of it, in the same order, with a column for
+    each of the `labels` in their sorted order; any columns if `labels` is None: a signal of the user's reads them.
+    `files` are hashes of the files that the command reads or names: keys of a store hold them.
     """
 
     command: tuple[str, ...]
     folder: str
-    x: npt.NDArray[Any] = field(repr=False)
-    y: npt.NDArray[np.int64] = field(repr=False)
-    trained: int
+    file: str | None
+    data: tuple[npt.NDArray[Any], npt.NDArray[np.int64]] | None = field(repr=False)
+    rows: IntArray = field(repr=False)
+    total: int
+    labels: tuple[str, ...] | None
+    files: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __call__(self, indices: IntArray, seed: int) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]]:
-        """A model that answers for all records at once, as the command did."""
-        chosen = np.zeros(self.trained, bool)
-        chosen[indices] = True
+        """A model that answers for row numbers, as the command did."""
+        chosen = np.zeros(self.total, bool)
+        chosen[self.rows[indices]] = True
         with tempfile.TemporaryDirectory(prefix="dosimeter-") as folder:
-            file = Path(folder) / "data.npz"
-            if any("{data}" in part for part in self.command):
-                np.savez(file, X=self.x, y=self.y)
+            file = self.file
+            if file is None:
+                file = str(Path(folder) / "data.npz")
+                if self.data is not None and any("{data}" in part for part in self.command):
+                    np.savez(file, X=self.data[0], y=self.data[1])
             arguments = {
-                "command": [self._found(part.replace("{data}", str(file))) for part in self.command],
+                "command": [self._found(part) for part in self.command],
                 "members": packed(chosen),
-                "records": self.trained,
+                "records": self.total,
                 "output": "outputs",
                 "timeout": None,
+                "places": {"{data}": file},
             }
             outputs = command_task(Task("train", arguments, seed), {})[0]["outputs"]
-        if len(outputs) != len(self.x):
-            raise InputError(f"the command gave outputs for {len(outputs)} records, not for all {len(self.x)}.")
-        return lambda records: outputs
+        self._check(outputs, int(chosen.sum()))
+        return lambda records: outputs[records[:, 0]]
+
+    def _check(self, outputs: npt.NDArray[Any], trained: int) -> None:
+        """Refuse outputs that cannot be the answers for the rows of the data set."""
+        if len(outputs) != self.total:
+            told = " (as many as there are {indices}: it must answer for all)" if len(outputs) == trained else ""
+            raise UnusableError(
+                f"the command wrote outputs for {len(outputs)} records{told}, but the data have {self.total}: row i of "
+                "{outputs} must answer for row i of {data}"
+            )
+        if self.labels is None or outputs.ndim == 1:
+            return
+        single = outputs.ndim == 2 and outputs.shape[1] == 1 and not (outputs == 1).all()  # all 1: a label is missing
+        if single or (outputs.ndim == 2 and outputs.shape[1] == len(self.labels)):
+            return
+        raise UnusableError(
+            f"the command wrote outputs of shape {outputs.shape} for {len(self.labels)} labels "
+            f"({check.show(', '.join(self.labels))}): {{outputs}} needs a column for each, in this order, also for a "
+            "label that none of {indices} has"
+        )
 
     def _found(self, part: str) -> str:
         """A file beside the configuration by its full path, so that it is found from any folder."""
         file = Path(self.folder).absolute() / part
         return str(file) if file.is_file() else part
-
-
-def _identity(config: settings.Config, data: tuple[npt.NDArray[Any], Any], base: Path) -> str:
-    """A hash of the model, the records and the files that a command names: what foreign results depend on."""
-    digest = hashlib.sha256(json.dumps(config.model.model_dump(), sort_keys=True, default=str).encode())
-    digest.update(fingerprint(*data).encode())
-    for part in config.model.command or ():
-        file = base / part
-        if file.is_file():
-            digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def _described(model: settings.Model) -> str:

@@ -20,6 +20,7 @@ import dosimeter
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.audits import intervals
+from dosimeter.audits.assemble import both_sides, guarantees
 from dosimeter.audits.audit import Audit
 from dosimeter.audits.challenges import (
     FEWEST_SHADOWS,
@@ -35,9 +36,20 @@ from dosimeter.audits.challenges import (
 from dosimeter.audits.claims import Claim, check_budget
 from dosimeter.audits.intervals import BY_COINS, Evidence
 from dosimeter.audits.model import fingerprint
-from dosimeter.audits.shadows import Row, Signal, Trainings, Where, collect, model_name, pipeline
+from dosimeter.audits.seeds import audit_seed
+from dosimeter.audits.shadows import (
+    Row,
+    Signal,
+    Trainings,
+    Where,
+    collect,
+    model_name,
+    pipeline,
+    provenance,
+    trainings_of,
+)
 from dosimeter.estimate import Estimate
-from dosimeter.evidence import fair_coins, mask_hash
+from dosimeter.evidence import MOST_RECORDS, fair_coins, mask_hash
 from dosimeter.training import Recipe
 
 GAMES = ("challenge", "crossed")
@@ -64,10 +76,12 @@ def audit_training(
     engine: str = "local",
     workers: int | None = None,
     store: Any = None,
+    key: str | None = None,
     memory: int | None = None,
     timeout: float | None = None,
     progress: bool = True,
-    seed: int = 0,
+    groups: Any = None,
+    seed: int | None = None,
     name: str | None = None,
 ) -> Audit:
     """Audit a training that can be repeated: what it proves about the ε of the method, not of one model.
@@ -86,16 +100,26 @@ def audit_training(
     With `claim`, (ε, δ) or a profile, the runs of one point are tested as they come in and training stops as soon as
     the claim is rejected; then only the test's own statements are made, which hold at any time.
 
-    With a `store` everything is kept, and the same call again trains nothing. For a function without recipe the keys
-    hold its code and the data that it refers to, and `name`: change that when files that it reads change. A training
-    that fails twice or gives NaN is counted under `metadata["failed"]` with its seed, and the rest goes on.
+    With `groups`, the person behind each record, the points are persons: one coin and one score for each. The coins
+    come from `seed`, which is fresh unless given, kept in the store and written into the result.
+
+    With a `store` everything is kept, and the same call again trains nothing. The keys hold all that `train` can reach
+    (its code, globals, objects by their state, modules, versions of libraries, the command line of a script), the data
+    and `name`, but not files: change `name` when files that it reads change. A function that reaches something without
+    a state to hash is refused unless `key` stands for it; change that text whenever the training changes.
+    `metadata["provenance"]` lists what came from the store. A training that fails twice or gives NaN is counted under
+    `metadata["failed"]` with its seed, and the rest goes on.
 
     >>> audit_training(factory, (X, y), recipe=Recipe(epochs=10), store=Store("store")).headline  # doctest: +SKIP
     """
+    where = Where(engine, workers, store, memory, timeout, progress)
+    base = pipeline(
+        train, data, recipe=recipe, signal=signal, nonmembers=nonmembers, where=where, key=key, name=name, groups=groups
+    )
+    same = base.identity, game, shadows, runs, check.show(points), challenges, check.show(canaries)
+    seed = audit_seed(seed, where.store, "training", *same)
     setting = _Setting.checked(game, shadows, runs, points, challenges, select, canaries, delta, confidence, seed)
-    where = Where(engine, workers, store, memory, timeout, bool(progress))
-    base = pipeline(train, data, recipe=recipe, signal=signal, nonmembers=nonmembers, where=where, name=name)
-    known = None if points is None else read_points(points, base.records)
+    known = None if points is None else base.units_of(read_points(points, base.records))
     count = setting.challenges if known is None else known.size
     tested = None if claim is None else Claim.read(claim, delta=setting.delta, confidence=setting.confidence)
     if tested is not None and (setting.game != "challenge" or count != 1):
@@ -110,9 +134,10 @@ def audit_training(
     field = candidates(base, canaries, count, setting.seeds["canaries"])
     _room(field, count, setting.game)
     mechanism, notes = intervals.mechanism_of(recipe, *_sizes(field, count, setting))
-    upper = intervals.upper_bounds(mechanism, setting.delta)
+    upper, missing = guarantees(mechanism, setting.delta, ["add/remove"], base.unit)
+    notes += missing
 
-    masks = halves(setting.shadows, field.pipeline.records, setting.seeds["masks"])
+    masks = halves(setting.shadows, field.pipeline.units, setting.seeds["masks"])
     first = collect(
         field.pipeline.run(masks, setting.training_seeds("shadows", setting.shadows)), masks, stage="shadow"
     )
@@ -126,11 +151,13 @@ def audit_training(
         estimates.append(intervals.headline(played.evidence, **at))
         estimates += intervals.at_threshold(played.evidence, **at)
         notes += intervals.threshold_notes(estimates)
-    region, risk = intervals.both_sides(estimates[0], upper)
-    parts = [first] if played.runs is None else [first, played.runs]
-    failed = [failure for part in parts for failure in part.failed]
+    region, risk = both_sides(estimates, upper, base.unit)
+    stages = {"shadow": first} if played.runs is None else {"shadow": first, "run": played.runs}
+    counts = trainings_of(stages.values())
+    failed = [failure for part in stages.values() for failure in part.failed]
+    notes += [note for part in stages.values() for note in part.notes()]
     if failed:
-        total = sum(part.seen for part in parts)
+        total = sum(part.seen for part in stages.values())
         notes.append(f"{len(failed)} of {total} trainings failed; their seeds and reasons stand under failed")
     return Audit(
         estimates=tuple(estimates),
@@ -159,11 +186,13 @@ def audit_training(
             "points": played.chosen.points.tolist(),
             "select": "given" if known is not None else setting.select,
             "canaries": field.canaries,
-            "records": field.real,
+            "records": base.records,
+            "unit": base.unit,
             "members": int(played.evidence.coins.sum()),
             "nonmembers": int((~played.evidence.coins).sum()),
             "utility": {"shadows": first.accuracy, "runs": None if played.runs is None else played.runs.accuracy},
-            "trainings": {key: sum(part.counted()[key] for part in parts) for key in ("computed", "cached", "failed")},
+            "trainings": counts,
+            "provenance": provenance(base.known, {name: part.found for name, part in stages.items()}, counts),
             "failed": failed,
             "seed": setting.seed,
             "seeds": {key: setting.seeds[key] for key in ("masks", "coins")},
@@ -218,7 +247,7 @@ class _Setting:
             game,
             check.whole("shadows", shadows, least, remedy),
             check.whole("runs", runs, 1, "pass the number of challenge trainings, e.g. 128"),
-            check.whole("challenges", challenges, 1, "pass the number of points to challenge, e.g. 1"),
+            check.whole("challenges", challenges, 1, "pass the number of points to challenge, e.g. 1", MOST_RECORDS),
             check.choice("select", select, SELECT),
             check.delta(delta),
             check.confidence(confidence),
@@ -314,7 +343,7 @@ def _challenge(table: _Table) -> _Played:
     lesson = table.taught(table.shadows)
     columns = lesson.chosen.columns
     coins = setting.coins(table.count)
-    memberships = np.zeros((setting.runs, field.pipeline.records), bool)
+    memberships = np.zeros((setting.runs, field.pipeline.units), bool)
     memberships[:, : field.real] = True
     memberships[:, lesson.chosen.points] = coins
     scores = lesson.unscored(coins.shape)
@@ -339,7 +368,7 @@ def _challenge(table: _Table) -> _Played:
     if claim is None:
         scores[runs.kept] = lesson.scores(runs.signals)
     used = slice(0, runs.seen)
-    evidence = Evidence(scores[used], coins[used], lesson.threshold, setting.seeds["coins"])
+    evidence = Evidence(scores[used], coins[used], lesson.threshold, setting.seeds["coins"], field.pipeline.unit)
     return _Played(evidence, lesson.chosen, runs)
 
 
@@ -354,7 +383,7 @@ def _crossed(table: _Table) -> _Played:
     _on_both_sides(coins)
     scores = lesson.unscored(coins.shape)
     scores[targets.kept - first] = lesson.scores(targets.signals[:, lesson.chosen.columns])
-    return _Played(Evidence(scores, coins, lesson.threshold), lesson.chosen, None)
+    return _Played(Evidence(scores, coins, lesson.threshold, unit=table.field.pipeline.unit), lesson.chosen, None)
 
 
 def _on_both_sides(coins: BoolArray) -> None:
@@ -376,18 +405,18 @@ def _sizes(field: Candidates, count: int, setting: _Setting) -> tuple[int, int]:
     if setting.game == "challenge":
         rest = field.real - (count if field.canaries is None else 0)
         return rest, rest + count
-    sizes = halves(setting.shadows, field.pipeline.records, setting.seeds["masks"]).sum(axis=1)
+    sizes = halves(setting.shadows, field.pipeline.units, setting.seeds["masks"]).sum(axis=1)
     return int(sizes.min()), int(sizes.max())
 
 
 def _point_rows(played: _Played, field: Candidates, setting: _Setting, *, bounds: bool) -> list[dict[str, Any]]:
-    chosen, y = played.chosen, field.pipeline.y
+    chosen = played.chosen
     found = intervals.by_point(played.evidence, delta=setting.delta, confidence=setting.confidence)
     advantage = found.advantage()
     return [
         {
             "record": int(point),
-            "label": str(y[point]),
+            "label": field.pipeline.label_of(int(point)),
             "weight": None if chosen.weights is None else float(chosen.weights[i]),
             "tp": int(found.tp[i]),
             "fn": int(found.fn[i]),

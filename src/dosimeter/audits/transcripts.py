@@ -16,8 +16,8 @@ from dosimeter.accounting import Composition, DpSgd, Gaussian
 from dosimeter.accounting.mechanism import Kind, Mechanism, gaussian_mu
 from dosimeter.accounting.sensitivities import epsilon_from_sensitivities
 from dosimeter.attacks.gradient import Transcripts
+from dosimeter.audits.assemble import both_sides, guarantees
 from dosimeter.audits.audit import Audit, Guard
-from dosimeter.audits.intervals import both_sides, upper_bounds
 from dosimeter.audits.scores import audit_scores
 from dosimeter.estimate import Estimate, plain
 from dosimeter.estimators.belief import (
@@ -73,8 +73,10 @@ def audit_transcripts(
         epsilon = float(epsilon_from_mu(mu, delta))
     estimates, found = _estimates(transcripts, delta, confidence, seed)
     estimates, curve, left_out = _with_bounds(transcripts, estimates, delta, confidence, seed)
-    upper = upper_bounds(mechanism, delta)
-    region, risk = both_sides(estimates[0], upper)
+    relation = None if mechanism is None else str(mechanism.neighbours)  # D and D' differ in nothing else
+    estimates = [replace(estimate, neighbours=relation) for estimate in estimates]
+    upper = () if mechanism is None else guarantees(mechanism, delta, [str(relation)])[0]
+    region, risk = both_sides(estimates, upper)
     details: dict[str, Any] = {
         "target": _target(epsilon, delta, mu),
         "trajectories": _trajectories(transcripts),

@@ -33,7 +33,7 @@ from dosimeter.estimators.gaussian import gaussian, mu_from_rates
 from dosimeter.estimators.headline import Bins, rank_bins, wanted_edges
 from dosimeter.estimators.lower_bound import VALIDITY, bound_of_bins
 from dosimeter.estimators.one_run import guess, one_run_bound, one_run_mu_bound
-from dosimeter.estimators.rank_betting import betting_bound, delta_share, rank_betting
+from dosimeter.estimators.rank_betting import betting_bound, rank_betting
 from dosimeter.estimators.ranked import largest_provable, logit_bound, ranked, walks_on
 from dosimeter.estimators.rates import clopper_pearson, jeffreys
 from dosimeter.evidence import MOST_RECORDS, Counts, OneRun, Scores, fair_coins, mask_hash
@@ -443,10 +443,8 @@ def _bets(e: Estimate, _audit: Audit) -> _Again:
     if not made:
         raise _WrongError("corners hold more guesses than were made")
     level = 1 - e.confidence
-    share, floor = delta_share(records, e.delta, level)
-    found = betting_bound(right, wrong, level - share)
-    most = betting_bound(np.array([float(records)]), np.zeros(1), level - share)
-    low, top = (value if value > floor else 0.0 for value in (found, most))
+    low = betting_bound(right, wrong, records, e.delta, level).epsilon
+    top = betting_bound(np.array([float(records)]), np.zeros(1), records, e.delta, level).epsilon
     return _lower(low, (Validity.FINITE_SAMPLE,), ("add/remove",), top, "its corners of right guesses give it")
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from typing import cast
 
 import typer
 
-from dosimeter._validate import InputError
+from dosimeter._validate import InputError, sentence
 from dosimeter.cli._shared import err
 from dosimeter.cli.account import account
 from dosimeter.cli.audit import audit
@@ -63,9 +64,20 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         err.print("stopped")
         code = 130
-    sys.exit(code or 0)
+    sys.exit(_flushed(code or 0))
+
+
+def _flushed(code: int) -> int:
+    """The exit code, once all output is out: a full disk is an error, a reader that went away is none."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail again at the exit
+        if not isinstance(error, BrokenPipeError):
+            return _refuse(f"standard output cannot be written ({error.strerror}); give it another place.")
+    return code
 
 
 def _refuse(message: str) -> int:
-    err.print("error: " + " ".join(message.split()), markup=False, soft_wrap=True)
+    err.print("error: " + sentence(" ".join(message.split())), markup=False, soft_wrap=True)
     return 2

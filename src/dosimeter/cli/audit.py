@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -142,8 +142,8 @@ def show_audit(result: Audit) -> None:
     if "auc" in result.curve:  # an audit with members only draws another curve
         table(
             f"ROC: AUC {result.curve['auc']:.4f}",
-            ["FPR", "TPR", f"TPR at least ({confidence})"],
-            [tuple(f"{100 * p[rate]:.3g} %" for rate in ("fpr", "tpr", "tpr_low")) for p in result.curve["tpr_at_fpr"]],
+            ["FPR", "TPR measured", f"true TPR at least ({confidence} each)"],
+            [_rates(point) for point in result.curve["tpr_at_fpr"]],
         )
     if words := result.risk.get("words"):
         out.print(words[0], style="bold", markup=False)
@@ -153,6 +153,14 @@ def show_audit(result: Audit) -> None:
             err.print(f"warning ({estimate.method}): {warning}", markup=False, soft_wrap=True)
     for warning in result.metadata["warnings"]:
         err.print(f"note: {warning}", markup=False, soft_wrap=True)
+
+
+def _rates(point: Mapping[str, Any]) -> tuple[str, ...]:
+    """A measured TPR and what a test with this true FPR is sure to reach."""
+    from dosimeter.report.facts import limit_of
+
+    shown = (point["fpr"], point["tpr"], limit_of(point))
+    return tuple("no limit" if rate is None else f"{100 * rate:.3g} %" for rate in shown)
 
 
 def _value(estimate: Estimate) -> str:

@@ -92,7 +92,7 @@ def gate(
     from dosimeter.audits.gate import junit as to_junit
     from dosimeter.audits.gate import markdown as to_markdown
     from dosimeter.audits.gate import passed
-    from dosimeter.reading import read_text
+    from dosimeter.reading import read_text, writing
 
     text = read_text(file)
     audit = Audit.from_json(text)
@@ -130,9 +130,11 @@ def gate(
             soft_wrap=True,
         )
     if junit is not None:
-        junit.write_text(to_junit(verdicts), encoding="utf-8")
+        with writing(junit):
+            junit.write_text(to_junit(verdicts), encoding="utf-8")
     if markdown is not None:
-        markdown.write_text(to_markdown(verdicts, name=file.name), encoding="utf-8")
+        with writing(markdown):
+            markdown.write_text(to_markdown(verdicts, name=file.name), encoding="utf-8")
     if json:
         print_json(
             [{"rule": v.rule, "outcome": str(v.outcome), "passed": v.passed, "reason": v.reason} for v in verdicts]

@@ -59,6 +59,10 @@ def run(
 
     A file has the sections [data], [model], [recipe], [attack], [estimate], [budget], [engine], [store] and [report];
     `dosimeter run --list` names the ready-made ones.
+
+    A script of your own: command = ["python", "train.py", "{data}", "{indices}", "{seed}", "{outputs}"] in [model]. It
+    gets the path of the data, that of a .npy file with the rows to train on (in the file's own order), a seed, and the
+    path to write an .npz file to, with an array `outputs`: row i is its answer for row i of the data.
     """
     from dosimeter._validate import InputError
     from dosimeter.audits import config as settings
@@ -91,11 +95,10 @@ def _run(config: Config, store: Store, base: Path, page: Path | None, stem: str,
     from dosimeter.audits.launch import launch, outlook
     from dosimeter.audits.subjects import subject
     from dosimeter.cli.audit import show_audit
+    from dosimeter.reading import writing
 
     err.print(f"reading {config.data.name or config.data.file}", markup=False)
     prepared = subject(config, base=base)
-    if prepared.recipe is None:  # keys of foreign trainings do not know what these read, so each has its own folder
-        store = type(store)(store.folder / prepared.identity)
     if dry_run:
         expected = outlook(config, prepared)
         if json:
@@ -109,8 +112,10 @@ def _run(config: Config, store: Store, base: Path, page: Path | None, stem: str,
     else:
         show_audit(audit)
     if config.report.json_file is not None:
-        (base / config.report.json_file).write_text(audit.to_json() + "\n", encoding="utf-8")
-        err.print(f"written: {base / config.report.json_file}", markup=False, soft_wrap=True)
+        target = base / config.report.json_file
+        with writing(target):
+            target.write_text(audit.to_json() + "\n", encoding="utf-8")
+        err.print(f"written: {target}", markup=False, soft_wrap=True)
     if page is None and not json and _charts():
         page = base / f"{stem}.html"
     if page is not None:

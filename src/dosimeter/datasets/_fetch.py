@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from dosimeter._validate import InputError, show
 from dosimeter.datasets._files import MEGA, sha256_of
+from dosimeter.reading import writing
 
 TIMEOUT = 30.0  # seconds without a byte
 _CHUNK = 1 << 18
@@ -71,7 +72,7 @@ def _one(url: str, path: Path, sha256: str | None, limit: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = _part(path)
         try:
-            with part.open("wb") as file:
+            with writing(path), part.open("wb") as file:
                 found = _copy(answer, file, url, limit)
                 file.flush()
                 os.fsync(file.fileno())
@@ -154,7 +155,7 @@ def _part(path: Path) -> Path:
 def _write(path: Path, content: str) -> None:
     part = _part(path)
     try:
-        with part.open("w", encoding="ascii") as file:
+        with writing(path), part.open("w", encoding="ascii") as file:
             file.write(content + "\n")
             file.flush()
             os.fsync(file.fileno())

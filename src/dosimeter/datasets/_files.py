@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dosimeter._validate import InputError, show
-from dosimeter.reading import Columns, read_columns
+from dosimeter.reading import Columns, parquet_table, read_columns
 
 MEGA = 1 << 20
 _MOST_MEMBERS = 10_000
@@ -68,7 +68,7 @@ def arrays(path: Path, limit: int) -> Columns:
         total = sum(entry.file_size for entry in archive.infolist())
     if total > limit:
         raise InputError(f"{path} unpacks to {total} bytes, more than the {limit} expected; get it again.")
-    return read_columns(path)
+    return read_columns(path, limit=limit)
 
 
 def zip_member(path: Path, names: Sequence[str], limit: int) -> bytes:
@@ -96,7 +96,7 @@ def parquet(path: Path, names: Sequence[str], most_rows: int) -> dict[str, list[
             if absent or file.metadata.num_rows > most_rows:
                 what = f"no column {absent[0]}" if absent else f"{file.metadata.num_rows} rows"
                 raise InputError(f"{path} has {what}; it is not the file expected here.")
-            table = file.read(columns=list(names))
+        table = parquet_table(path, names)
         return {name: table.column(name).to_pylist() for name in names}
     except InputError:
         raise

@@ -112,9 +112,13 @@ def split(dataset: Dataset, *, sizes: Sequence[int], seed: int) -> tuple[Dataset
         raise InputError(
             f"sizes add up to {sum(counts)} but {dataset.name} has {len(dataset)} records; pass smaller sizes."
         )
-    order: IntArray = _generator(seed).permutation(len(dataset))
-    ends = np.cumsum(counts)
-    return tuple(dataset.take(order[end - count : end]) for count, end in zip(counts, ends, strict=True))
+    return tuple(dataset.take(rows) for rows in split_rows(len(dataset), counts, seed))
+
+
+def split_rows(records: int, sizes: Sequence[int], seed: int) -> tuple[IntArray, ...]:
+    """The row numbers of the parts that `split` draws, in the order in which they were drawn."""
+    order: IntArray = _generator(seed).permutation(records)
+    return tuple(order[end - size : end] for size, end in zip(sizes, np.cumsum(sizes), strict=True))
 
 
 def half(dataset: Dataset, *, seed: int) -> tuple[Pair, Pair]:

@@ -13,5 +13,17 @@ engine as long as the function draws its randomness from `task.seed`, because ev
 from dosimeter.engine.driver import run
 from dosimeter.engine.store import DamagedEntryWarning, DiskFullError, Entry, Removed, Store
 from dosimeter.engine.tasks import Result, Task, key_of
+from dosimeter.engine.work import LostWorkersError
 
-__all__ = ["DamagedEntryWarning", "DiskFullError", "Entry", "Removed", "Result", "Store", "Task", "key_of", "run"]
+__all__ = [
+    "DamagedEntryWarning",
+    "DiskFullError",
+    "Entry",
+    "LostWorkersError",
+    "Removed",
+    "Result",
+    "Store",
+    "Task",
+    "key_of",
+    "run",
+]

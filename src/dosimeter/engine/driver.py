@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy.typing as npt
 
 from dosimeter import _validate as check
 from dosimeter._validate import InputError, show
+from dosimeter.engine.leases import Leases
 from dosimeter.engine.pool import Inline, Pool, cores
 from dosimeter.engine.progress import Progress
 from dosimeter.engine.scratch import Logs, Scratch
 from dosimeter.engine.store import Store
 from dosimeter.engine.tasks import Arrays, Function, Result, Task, checked_shared, fingerprint, function_name, key_of
-from dosimeter.engine.work import Outcome
+from dosimeter.engine.work import LostWorkersError, Outcome
 
 _IN_MEMORY = 256_000_000  # bytes of results that wait for their turn in memory; further ones wait on the disk
+_PATIENCE = 6  # times that a task may be lost to kills or want of memory, the last time alone
+_PAUSE = 0.1  # seconds before a lost task runs alone; doubled each time, for whatever takes the memory to pass
+_CALM = 4  # finished tasks a worker before one more worker is tried
+_MANY = 2**31  # workers, as good as no limit
+_POLL = 0.3  # seconds between looks at tasks that another process has in hand
 
 
 def run(
@@ -42,18 +49,18 @@ def run(
     `function` is a top-level function that returns `(arrays, info)`; `shared` holds arrays that every task may read.
     `engine` is "local" (processes), "inline" (this process), "ray" (joins a cluster or starts one here) or
     "ray://host:port"; `workers` defaults to one for each core. What a `store` holds is not computed again; `version`
-    is part of the key, so change it with the function. A task that raises, whose worker dies or that takes longer than
-    `timeout` seconds is tried again up to `retries` times; then its result has an `error`, and the others go on.
+    is part of the key, so change it with the function. Processes that use one store at the same time share the tasks.
+    A task that raises, whose worker crashes or that takes longer than `timeout` seconds is tried again up to `retries`
+    times; then its result has an `error`, and the others go on. A task whose worker is killed from outside, or that
+    finds no memory, has not failed: it is tried again with fewer workers, and if it cannot run alone either the run
+    ends with a `LostWorkersError`.
     `memory` (bytes) is a limit for all workers together: the first task is measured alone, then as many run as fit.
     With `keep_workers` local processes wait a minute for the next run that keeps them. The log of a task that failed is
     kept with the store, or else for a week in a temporary folder; its result names the file.
     """
     name = function_name(function)
     todo = _checked_tasks(tasks)
-    if not isinstance(engine, str) or not (engine in ("inline", "local", "ray") or engine.startswith("ray://")):
-        raise InputError(
-            f"engine must be inline, local, ray or ray://host:port, got {show(engine)}; choose one of these."
-        )
+    engine = check.engine(engine)
     if workers is not None:
         workers = check.whole("workers", workers, 1, "pass the number of processes, or None for one for each core")
     if store is not None and not isinstance(store, Store):
@@ -111,7 +118,13 @@ class _Run:
         self._begun = False
         self._again: deque[int] = deque()
         self._turn = self._next = self._running = self._peak = self._held = 0
-        self._failures: dict[int, int] = {}
+        self._failures: Counter[int] = Counter()
+        self._losses: Counter[int] = Counter()
+        self._fit: int | None = None  # workers that the memory is enough for
+        self._pace: int | None = None  # workers that are tried after a loss
+        self._calm = 0
+        self._elsewhere: deque[int] = deque()  # another process has them in hand
+        self._leases = Leases(store.folder) if store is not None and store.claims else None
         self._finished: dict[int, Result | _OnDisk] = {}
         self._spill: Scratch | None = None
         self._logs = Logs()
@@ -119,13 +132,21 @@ class _Run:
     def results(self) -> Iterator[Result]:
         try:
             for turn in range(len(self._tasks)):
-                yield self._result(turn)
+                self._works(True)
+                found = self._result(turn)
+                self._works(False)
+                yield found if self._keys is None else replace(found, key=self._keys[turn])
         except KeyboardInterrupt:
-            message = self._how_to_go_on()
+            message = f"stopped; {self._kept()}"
             self._progress.close(message)
             raise KeyboardInterrupt(message) from None
+        except LostWorkersError as error:
+            self._progress.close("stopped")
+            raise LostWorkersError(f"{error}; {self._kept()}") from None
         finally:
             self._progress.close()
+            if self._leases is not None:
+                self._leases.close()
             if self._pool is not None:
                 self._pool.close()
             if self._spill is not None:
@@ -156,7 +177,8 @@ class _Run:
             if self._pool is None:
                 self._pool = self._open_pool()
                 if self._memory is not None:
-                    self._pool.allow(1)
+                    self._fit = 1
+                    self._limit()
                 self._again.appendleft(index)
                 break
             if not self._begun:
@@ -164,12 +186,16 @@ class _Run:
                 self._progress.begin()
             self._pool.submit(index, self._tasks[index])
             self._running += 1
+        if self._running + len(self._again) + len(self._tasks) - self._next == 0:
+            if self._turn not in self._finished:
+                time.sleep(_POLL)  # only other processes are at work
+            return
         if self._pool is None:
             return
         self._pool.staff(self._running + len(self._again) + len(self._tasks) - self._next)
         if self._running == 0 and self._pool.room() > 0:
             return
-        for index, outcome in self._pool.wait():
+        for index, outcome in self._pool.wait(_POLL if self._elsewhere else None):
             self._running -= 1
             self._settle(index, outcome)
 
@@ -177,25 +203,89 @@ class _Run:
         if self._again:
             return self._again.popleft()
         while self._next < len(self._tasks):
-            index = self._next
             self._next += 1
-            if self._store is None or self._key(index) not in self._store:
+            if self._ours(self._next - 1):
+                return self._next - 1
+        for _ in range(len(self._elsewhere)):
+            index = self._elsewhere.popleft()
+            if self._ours(index):
                 return index
-            self._finished[index] = _OnDisk(cached=True)
-            self._progress.step(cached=True)
         return None
+
+    def _ours(self, index: int) -> bool:
+        """Whether to compute a task now: it is not stored, and no other process is at it."""
+        if self._store is None:
+            return True
+        key = self._key(index)
+        if key not in self._store:
+            if self._leases is None:
+                return True
+            if not self._leases.claim(key):
+                self._elsewhere.append(index)
+                return False
+            if key not in self._store:  # it may have been finished just before it was given back
+                return True
+            self._leases.release(key)
+        self._finished[index] = _OnDisk(cached=True)
+        self._progress.step(cached=True)
+        return False
+
+    def _works(self, now: bool) -> None:
+        if self._leases is not None:
+            self._leases.working = now
 
     def _settle(self, index: int, outcome: Outcome) -> None:
         self._measure(outcome)
+        if outcome.lost:
+            self._lose(index, outcome)
+            return
         if outcome.error is not None:
-            self._failures[index] = self._failures.get(index, 0) + 1
+            self._failures[index] += 1
             if self._failures[index] <= self._retries:
                 self._again.append(index)
                 return
             log = self._log(index, f"{outcome.error}\n\n{outcome.log}")
             self._finished[index] = Result(self._tasks[index], None, {"log": log}, outcome.error)
             self._progress.step(log=log)
-            return
+        else:
+            self._keep(index, outcome)
+            self._recover()
+        if self._leases is not None:
+            self._leases.release(self._key(index))
+
+    def _lose(self, index: int, outcome: Outcome) -> None:
+        """A task whose process was killed or found no memory says nothing of itself: again, with fewer at a time."""
+        assert self._pool is not None
+        self._losses[index] += 1
+        self._progress.lost += 1
+        alone = min(self._pace or self._pool.size, self._fit or self._pool.size) == 1
+        if self._losses[index] >= _PATIENCE and alone:
+            log = self._log(index, f"{outcome.error}\n\n{outcome.log}")
+            raise LostWorkersError(
+                f"task {index} of {self._name} could not run: {outcome.error}, {self._losses[index]} times, at last "
+                f"with no other beside it (see {log}); free memory, or look for what ends processes here"
+            )
+        self._pace = max(1, (self._pace or self._pool.size) // 2)
+        self._calm = 0
+        self._limit()
+        if self._running == 0:
+            time.sleep(min(5.0, _PAUSE * 2 ** self._losses[index]))
+        self._again.append(index)
+
+    def _recover(self) -> None:
+        """One more worker after some calm."""
+        self._calm += 1
+        if self._pace is not None and self._calm >= _CALM * self._pace:
+            assert self._pool is not None
+            self._pace = self._pace + 1 if self._pace + 1 < self._pool.size else None
+            self._calm = 0
+            self._limit()
+
+    def _limit(self) -> None:
+        assert self._pool is not None
+        self._pool.allow(min(self._pace or _MANY, self._fit or _MANY))
+
+    def _keep(self, index: int, outcome: Outcome) -> None:
         assert outcome.arrays is not None
         if self._store is not None:
             self._store.put(self._key(index), outcome.arrays, outcome.info)
@@ -222,7 +312,8 @@ class _Run:
                 stacklevel=2,
             )
         self._peak = outcome.peak
-        self._pool.allow(max(1, self._memory // self._peak))
+        self._fit = max(1, self._memory // self._peak)
+        self._limit()
 
     def _key(self, index: int) -> str:
         return f"{index:064x}" if self._keys is None else self._keys[index]
@@ -233,7 +324,7 @@ class _Run:
             return self._store
         if self._spill is None:
             self._spill = Scratch()
-        return Store(self._spill.folder)
+        return Store(self._spill.folder / "results")
 
     def _log(self, index: int, text: str) -> str:
         if self._store is not None:
@@ -243,15 +334,14 @@ class _Run:
                 pass
         return str(self._logs.write(f"task-{index}", text))
 
-    def _how_to_go_on(self) -> str:
+    def _kept(self) -> str:
+        """What is safe, and how to go on."""
         progress = self._progress
         if self._store is None or self._keys is None:
-            return f"stopped after {progress.done} of {progress.total} tasks; nothing is kept without a store."
+            return f"after {progress.done} of {progress.total} tasks nothing is kept without a store."
         kept = sum(key in self._store for key in self._keys)  # the last one may be stored but not yet counted
-        return (
-            f"stopped; {kept} of {progress.total} tasks are kept in {self._store.folder}: "
-            "run the same again to go on from there."
-        )
+        where = f"{kept} of {progress.total} tasks are kept in {self._store.folder}"
+        return f"{where}: run the same again to go on from there."
 
 
 def _size(arrays: Arrays | None) -> int:

@@ -25,9 +25,21 @@ from dosimeter._validate import InputError
 from dosimeter.engine.scratch import Scratch, read_shared, write_shared
 from dosimeter.engine.store import full_or
 from dosimeter.engine.tasks import Function, Task, function_name
-from dosimeter.engine.work import LOG_TAIL, WORKER, Outcome, call, environment, forget_peak, one_line
+from dosimeter.engine.work import (
+    LOG_TAIL,
+    WORKER,
+    LostWorkersError,
+    Outcome,
+    call,
+    environment,
+    forget_peak,
+    killed,
+    one_line,
+    signal_name,
+)
 
 _PARKED_FOR = 60.0  # seconds that a worker waits for the next run before it leaves
+_LONGEST_PAUSE = 2.0  # seconds between starts of processes that are killed as they start
 
 
 class _Worker:
@@ -99,6 +111,7 @@ class Local:
         self._crew: list[_Worker] = []
         self._count = self._false_starts = 0
         self._once_ready = False
+        self._pause = 0.0  # seconds before the next process starts, after one was killed as it started
         self._scratch = Scratch()
         atexit.register(self.close)
         try:
@@ -106,6 +119,10 @@ class Local:
         except OSError as error:
             self.close()
             raise full_or(error, self._scratch.folder.parent) from None
+
+    @property
+    def size(self) -> int:
+        return self._workers
 
     def allow(self, workers: int) -> None:
         self._allowed = min(self._workers, max(1, workers))
@@ -115,6 +132,7 @@ class Local:
 
     def staff(self, tasks: int) -> None:
         while len(self._crew) < min(self._allowed, tasks):
+            time.sleep(self._pause)
             worker = (self._keep and _unparked()) or _Worker(self._count, self._function)
             worker.assign(self._count, self._scratch.folder, self._function, self._files)
             self._crew.append(worker)
@@ -131,11 +149,11 @@ class Local:
         with contextlib.suppress(OSError):  # a worker that has just died is found by `wait`
             worker.connection.send(("task", task))
 
-    def wait(self) -> list[tuple[int, Outcome]]:
+    def wait(self, seconds: float | None = None) -> list[tuple[int, Outcome]]:
         handles: dict[Any, _Worker] = {}
         for worker in self._crew:
             handles[worker.connection] = handles[worker.process.sentinel] = worker
-        signalled = connection.wait(list(handles), self._patience())
+        signalled = connection.wait(list(handles), self._patience(seconds))
         outcomes = []
         for worker in dict.fromkeys(handles[handle] for handle in signalled):
             outcomes += self._listen(worker)
@@ -151,11 +169,12 @@ class Local:
                 self._dismiss(worker)
         self._scratch.close()
 
-    def _patience(self) -> float | None:
-        if self._timeout is None:
-            return None
+    def _patience(self, seconds: float | None) -> float | None:
         started = [worker.started for worker in self._crew if worker.ticket is not None]
-        return max(0.0, min(started) + self._timeout - time.monotonic()) if started else None
+        if self._timeout is None or not started:
+            return seconds
+        left = max(0.0, min(started) + self._timeout - time.monotonic())
+        return left if seconds is None else min(left, seconds)
 
     def _listen(self, worker: _Worker) -> list[tuple[int, Outcome]]:
         try:
@@ -164,6 +183,7 @@ class Local:
             kind, content = "dead", None
         if kind == "ready":
             worker.ready = worker.proven = self._once_ready = True
+            self._false_starts, self._pause = 0, 0.0
             return []
         if kind == "broken":
             raise InputError(
@@ -181,16 +201,31 @@ class Local:
         code, said = worker.process.exitcode, worker.said()
         self._dismiss(worker)
         if not worker.proven:  # one that has run before was about to leave when it was called back
-            self._false_starts += 1
-            if not self._once_ready or self._false_starts > 10 + self._workers:
-                raise InputError(
-                    f"the worker processes cannot start (exit code {code}): they import the script that defines "
-                    f"{function_name(self._function)}, so it must be a file that does its work under "
-                    "`if __name__ == '__main__':`; or pass engine='inline'."
-                )
+            self._false_start(code)
         if worker.ticket is None:
             return []
-        return [(worker.ticket, Outcome(error=f"its process {_manner(code)}", log=said))]
+        return [(worker.ticket, Outcome(error=f"its process {_manner(code)}", log=said, lost=killed(code)))]
+
+    def _false_start(self, code: int | None) -> None:
+        """Count a process that ended before it was ready; refuse to go on when there is no hope."""
+        self._false_starts += 1
+        if killed(code):
+            self._pause = min(_LONGEST_PAUSE, max(0.1, 2 * self._pause))
+            if self._false_starts > 10 + self._workers:
+                raise LostWorkersError(
+                    f"{self._false_starts} worker processes were ended from outside as they started (the last "
+                    f"{_manner(code)}); look for what kills them, e.g. too little memory for {self._workers} of them"
+                )
+        elif not self._once_ready or self._false_starts > 10 + self._workers:
+            raise InputError(f"the worker processes cannot start (exit code {code}): {self._why_not()}")
+
+    def _why_not(self) -> str:
+        if self._function.__module__ != "__main__":
+            return "what they said stands above; repair it, or pass engine='inline'."
+        return (
+            f"they import the script that defines {function_name(self._function)}, so it must be a file that does its "
+            "work under `if __name__ == '__main__':`; or pass engine='inline'."
+        )
 
     def _overdue(self) -> list[tuple[int, Outcome]]:
         if self._timeout is None:
@@ -229,12 +264,7 @@ def _end_parked() -> None:
 
 
 def _manner(code: int | None) -> str:
-    if code is not None and code < 0:
-        try:
-            return f"was ended by {signal.Signals(-code).name}"
-        except ValueError:
-            return f"was ended by signal {-code}"
-    return f"died with exit code {code}"
+    return f"was ended by {signal_name(code)}" if code is not None and code < 0 else f"died with exit code {code}"
 
 
 def _last_words(worker: _Worker) -> str:

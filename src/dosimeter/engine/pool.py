@@ -15,6 +15,10 @@ from dosimeter.engine.work import Outcome, call
 class Pool(Protocol):
     """Takes tasks under ticket numbers and reports outcomes in the order of finishing; never retries by itself."""
 
+    @property
+    def size(self) -> int:
+        """How many workers there may be."""
+
     def allow(self, workers: int) -> None:
         """Use at most this many workers from now on."""
 
@@ -27,8 +31,8 @@ class Pool(Protocol):
     def submit(self, ticket: int, task: Task) -> None:
         """Start a task, or have it start soon."""
 
-    def wait(self) -> list[tuple[int, Outcome]]:
-        """Wait until something happens; the finished tickets, perhaps none."""
+    def wait(self, seconds: float | None = None) -> list[tuple[int, Outcome]]:
+        """Wait until something happens, or so many seconds; the finished tickets, perhaps none."""
 
     def close(self) -> None:
         """End whatever still runs, and clean up."""
@@ -49,6 +53,10 @@ class Inline:
         self._function, self._shared = function, shared
         self._next: tuple[int, Task] | None = None
 
+    @property
+    def size(self) -> int:
+        return 1
+
     def allow(self, workers: int) -> None:
         """One at a time is the least already."""
 
@@ -61,7 +69,7 @@ class Inline:
     def submit(self, ticket: int, task: Task) -> None:
         self._next = (ticket, task)
 
-    def wait(self) -> list[tuple[int, Outcome]]:
+    def wait(self, seconds: float | None = None) -> list[tuple[int, Outcome]]:
         assert self._next is not None, "wait without a task"
         (ticket, task), self._next = self._next, None
         return [(ticket, call(self._function, task, self._shared))]

@@ -12,7 +12,7 @@ class Progress:
     """Counts finished tasks; everything goes to standard error."""
 
     def __init__(self, total: int, *, shown: bool = True) -> None:
-        self.total, self.done, self.cached, self.failed = total, 0, 0, 0
+        self.total, self.done, self.cached, self.failed, self.lost = total, 0, 0, 0, 0
         self._shown = shown and total > 0
         self._start = self._last = time.monotonic()
         self._logs = ""
@@ -57,7 +57,8 @@ class Progress:
 
     def _counts(self) -> str:
         stored = f", {self.cached} from the store" if self.cached else ""
-        return stored + (f", {self.failed} failed" if self.failed else "")
+        lost = f", {self.lost} tried again after a kill or for want of memory" if self.lost else ""
+        return stored + lost + (f", {self.failed} failed" if self.failed else "")
 
     def seconds_left(self) -> float | None:
         """The remaining time at the pace so far, from the tasks that were computed; None before the first."""

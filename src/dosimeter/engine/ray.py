@@ -46,7 +46,7 @@ class Ray:
             self._ray = require("ray", extra="ray", caller=f"engine={address!r}")
         self._workers, self._timeout = workers, timeout
         self._allowed: int | None = None
-        self._running: dict[Any, int] = {}
+        self._running: dict[Any, tuple[int, float]] = {}  # ticket and time of submission
         self._function = function
         self._started = self._connect(address)
         try:
@@ -57,6 +57,10 @@ class Ray:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def size(self) -> int:
+        return self._limit
 
     def allow(self, workers: int) -> None:
         self._allowed = max(1, workers)
@@ -70,17 +74,17 @@ class Ray:
 
     def submit(self, ticket: int, task: Task) -> None:
         reference = self._call.remote(self._function, task, self._shared, self._timeout)
-        self._running[reference] = ticket
+        self._running[reference] = (ticket, time.monotonic())
 
-    def wait(self) -> list[tuple[int, Outcome]]:
-        finished, _ = self._ray.wait(list(self._running), num_returns=1, timeout=10.0)
+    def wait(self, seconds: float | None = None) -> list[tuple[int, Outcome]]:
+        finished, _ = self._ray.wait(list(self._running), num_returns=1, timeout=min(10.0, seconds or 10.0))
         outcomes = []
         for reference in finished:
-            ticket = self._running.pop(reference)
+            ticket, submitted = self._running.pop(reference)
             try:
                 outcome = self._ray.get(reference)
             except self._ray.exceptions.RayError as error:
-                outcome = self._failure(error)
+                outcome = self._failure(error, time.monotonic() - submitted)
             outcomes.append((ticket, outcome))
         if time.monotonic() - self._asked > 5.0:
             self._limit = self._ceiling()
@@ -95,7 +99,7 @@ class Ray:
             self._started = False
             self._ray.shutdown()
 
-    def _failure(self, error: Exception) -> Outcome:
+    def _failure(self, error: Exception, elapsed: float) -> Outcome:
         if isinstance(error, self._ray.exceptions.RayTaskError):
             error = getattr(error, "cause", None) or error
         if not isinstance(error, self._ray.exceptions.RayError):
@@ -105,8 +109,11 @@ class Ray:
             # a cluster that was found turns Ray's authentication on, an address that was given leaves it as it is.
             reason = "its node could not fetch the shared arrays from this process (OwnerDiedError); set RAY_ADDRESS "
             return Outcome(error=reason + "and RAY_AUTH_MODE as they are on the cluster", log=str(error))
-        late = f", or it took longer than {self._timeout:g} s" if self._timeout is not None else ""
-        return Outcome(error=f"its worker or node was lost ({type(error).__name__}){late}", log=str(error))
+        # A task that takes too long ends its own process, which Ray cannot tell from one that was killed.
+        late = self._timeout is not None and elapsed >= self._timeout
+        or_late = f", or it took longer than {self._timeout:g} s" if late else ""
+        reason = f"its worker or node was lost ({type(error).__name__}){or_late}"
+        return Outcome(error=reason, log=str(error), lost=not late)
 
     def _connect(self, address: str) -> bool:
         """Join or start a cluster; whether it is ours to leave again."""

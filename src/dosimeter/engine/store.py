@@ -86,6 +86,8 @@ class Store:
     `DamagedEntryWarning`; from then on it does not exist, so a run computes it again.
     """
 
+    claims = True  # runs that use the folder at the same time share the work; see `engine.leases`
+
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         try:
             self.folder = Path(folder)

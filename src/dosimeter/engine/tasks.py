@@ -44,7 +44,8 @@ class Task:
 class Result:
     """What came of a task: arrays and info, or one line that says why there are none.
 
-    `cached` says that it was found in the store. On an error `info["log"]` names the file with the whole story.
+    `cached` says that it was found in the store, `key` under which name. On an error `info["log"]` names the file with
+    the whole story.
     """
 
     task: Task
@@ -52,6 +53,7 @@ class Result:
     info: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
     cached: bool = False
+    key: str | None = None
 
 
 Function: TypeAlias = Callable[[Task, Mapping[str, npt.NDArray[Any]]], tuple[Mapping[str, Any], Mapping[str, Any]]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import signal
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,10 @@ from dosimeter._validate import show
 from dosimeter.engine.tasks import Arrays, Function, Task
 from dosimeter.estimate import plain
 
+_NO_MEMORY = "DefaultCPUAllocator: can't allocate memory"  # torch raises a RuntimeError
+# Signals by which a process ends itself; any other one was sent by somebody: a person, a scheduler, or the system
+# when memory runs out.
+_OWN = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
 LOG_TAIL = 20_000  # characters of a task's output that are kept
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 ONE_THREAD = dict.fromkeys(_THREADS, "1")
@@ -32,13 +37,25 @@ WORKER = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a pool reports of a ticket: arrays and info, or an error line with its log."""
+    """What a pool reports of a ticket: arrays and info, or an error line with its log.
+
+    `lost` says that the machine ended it (a kill, no memory): nothing is known of the task, which may run next time.
+    """
 
     arrays: Arrays | None = None
     info: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
     log: str = ""
     peak: int = 0
+    lost: bool = False
+
+
+class KilledError(Exception):
+    """Raised by a task whose own child process was ended from outside: the task is tried again, as if it were lost."""
+
+
+class LostWorkersError(ChildProcessError):
+    """Processes were killed from outside, or had no memory, again and again; what is finished is kept in the store."""
 
 
 def call(function: Function, task: Task, shared: Mapping[str, npt.NDArray[Any]]) -> Outcome:
@@ -47,8 +64,22 @@ def call(function: Function, task: Task, shared: Mapping[str, npt.NDArray[Any]])
         with _one_thread(), _seeded(task.seed):
             arrays, info = _checked(function(task, shared))
     except (Exception, SystemExit) as error:
-        return Outcome(error=one_line(error), log=traceback.format_exc(), peak=peak_memory())
+        lost = isinstance(error, (KilledError, MemoryError)) or _NO_MEMORY in str(error)
+        return Outcome(error=one_line(error), log=traceback.format_exc(), peak=peak_memory(), lost=lost)
     return Outcome(arrays=arrays, info=info, peak=peak_memory())
+
+
+def signal_name(code: int) -> str:
+    """The name of the signal that a negative exit code stands for."""
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def killed(code: int | None) -> bool:
+    """Whether an exit code says that the process was ended from outside."""
+    return code is not None and code < 0 and signal_name(code) not in _OWN
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:

@@ -9,7 +9,7 @@ from dosimeter import region
 from dosimeter.estimate import Estimate, Validity, number, percent
 from dosimeter.estimators.claims import for_rates
 from dosimeter.estimators.rates import at_threshold, clopper_pearson_limits, rectangle, uniform_looks
-from dosimeter.estimators.thresholds import NAIVE_WARNING, Threshold, counts_over_curve, rule
+from dosimeter.estimators.thresholds import Threshold, counts_over_curve, rule
 from dosimeter.evidence import Counts, Scores
 
 
@@ -30,6 +30,7 @@ def advantage(
     delta, confidence = check.delta(delta), check.confidence(confidence)
     alpha = 1 - confidence
     naive = False
+    warnings: tuple[str, ...] = ()
     at: float | None
     if isinstance(evidence, Scores) and rule(threshold, fpr, "uniform", ("uniform", "split", "naive")) == "uniform":
         looks = uniform_looks(evidence, alpha)
@@ -44,9 +45,9 @@ def advantage(
             return float(scores.curve.thresholds[int(np.argmax(tp / (tp + fn) - fp / (fp + tn)))])
 
         choice = at_threshold(evidence, threshold, fpr, seed, best)
-        counts, naive, how = choice.counts, choice.naive, choice.how
+        counts, naive, how, warnings = choice.counts, choice.naive, choice.how, choice.warnings
         at = None if np.isnan(choice.threshold) else choice.threshold
-        box = rectangle(counts.fn, counts.tp, counts.fp, counts.tn, alpha, "lower", clopper_pearson_limits)
+        box = rectangle(*choice.cells, alpha, "lower", clopper_pearson_limits)
         proven = max(0.0, float(1 - box.fpr[1] - box.fnr[1]))
     low = max(0.0, float(region.log_ratio(1 + proven - 2 * delta, 1 - proven)))
     return Estimate(
@@ -61,7 +62,7 @@ def advantage(
         f"which forces ε ≥ {number(low)} at δ = {delta:g}.",
         threshold=at,
         counts=counts,
-        warnings=(NAIVE_WARNING,) if naive else (),
+        warnings=warnings,
         details={
             "advantage": counts.tpr - counts.fpr,
             "advantage_low": proven,

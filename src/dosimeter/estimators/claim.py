@@ -305,12 +305,12 @@ def _claimed_pairs(epsilon: float, delta: float, profile: Profile | None) -> lis
     if callable(profile):
         try:
             given = [(e, profile(e)) for e in PROFILE_EPSILONS]
-        except (TypeError, ValueError) as error:
+        except Exception as error:
             raise InputError(f"profile must be a function δ(ε), it fails ({check.show(error)}); pass one.") from None
     else:
         try:
-            given = [(e, d) for e, d in profile]
-        except (TypeError, ValueError):
+            given = [(e, d) for e, d in check.listed("profile", profile, "pass pairs (ε, δ)")]
+        except (TypeError, ValueError):  # also what `listed` says
             raise InputError(
                 f"profile must be a function δ(ε) or a list of pairs (ε, δ), got {check.show(profile)}; pass either."
             ) from None

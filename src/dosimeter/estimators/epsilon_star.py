@@ -16,7 +16,7 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent
-from dosimeter.estimators.resampling import extremes, resampled_maxima, resampled_moments, transform
+from dosimeter.estimators.resampling import Fit, extremes, resampled_maxima, resampled_moments, transform
 from dosimeter.estimators.supremum import (
     NO_ZERO,
     RATIOS,
@@ -203,9 +203,7 @@ def _parametric(
     for name, losses in (("member_losses", members), ("nonmember_losses", nonmembers)):
         if losses.size < 2:
             raise InputError(f"{name} holds 1 value, and a normal fit needs 2 or more; pass more, or form='empirical'.")
-    (low1, high1), (low2, high2) = extremes(members), extremes(nonmembers)
-    lowest, highest = min(low1, low2), max(high1, high2)
-    one, two = transform(members, lowest, highest), transform(nonmembers, lowest, highest)
+    one, two, lowest, highest = _transformed(members, nonmembers)
     m1, s1, m2, s2 = np.array([[one.mean], [one.sd], [two.mean], [two.sd]])
     at = normal_supremum(m1, s1, m2, s2, delta)
     resampled, ways = np.empty(0), []
@@ -244,6 +242,19 @@ def _parametric(
     }
     finite = threshold if math.isfinite(threshold) else None
     return _Found(float(at.epsilon[0]), finite, None, resampled, warnings, details)
+
+
+def _transformed(members: FloatArray, nonmembers: FloatArray) -> tuple[Fit, Fit, float, float]:
+    """Both sides transformed on their common scale, and the ends of that scale."""
+    (low1, high1), (low2, high2) = extremes(members), extremes(nonmembers)
+    lowest, highest = min(low1, low2), max(high1, high2)
+    return transform(members, lowest, highest), transform(nonmembers, lowest, highest), lowest, highest
+
+
+def transformed_losses(members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The losses as the parametric form fits them: what a test of its normal fit must look at."""
+    one, two, *_ = _transformed(members, nonmembers)
+    return one.centred + one.mean, two.centred + two.mean
 
 
 def _empirical(

@@ -53,7 +53,7 @@ def gaussian(
         choice = at_threshold(evidence, threshold, fpr, seed, best)
         counts, naive, how = choice.counts, choice.naive, choice.how
         at = None if np.isnan(choice.threshold) else choice.threshold
-        box = rectangle(counts.fn, counts.tp, counts.fp, counts.tn, alpha, sides, clopper_pearson_limits)
+        box = rectangle(*choice.cells, alpha, sides, clopper_pearson_limits)
         mu_low = float(_mu_low(box))
         mu_high = np.inf if sides == "lower" else float(_mu_high(box))
     low = float(region.epsilon_from_mu(mu_low, delta))

@@ -170,7 +170,7 @@ def _sample(mixture: Mixture, size: int, rng: np.random.Generator) -> FloatArray
 
 def _whole_list(name: str, values: Iterable[int]) -> IntArray:
     listed = isinstance(values, Iterable) and not isinstance(values, np.ndarray)
-    array = check.finite_array(name, list(values) if listed else values)
+    array = check.finite_array(name, check.listed(name, values, "pass whole numbers") if listed else values)
     bad = (array < 1) | (array > 1e9) | (array != np.floor(array))
     if bad.any():
         index = int(np.argmax(bad))

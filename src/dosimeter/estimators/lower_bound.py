@@ -65,7 +65,9 @@ def bound_of_bins(
 ) -> Estimate:
     """The whole estimate as a function of counts in bins of ranks: what a verifier compares an audit with."""
     proof = prove(bins, game, neighbours, delta, 1 - confidence)
-    most = max(proof.epsilon, _most(int(bins.members.sum()), bins.total, game, neighbours, delta, 1 - confidence))
+    most = max(
+        proof.epsilon, largest_provable(int(bins.members.sum()), bins.total, game, neighbours, delta, 1 - confidence)
+    )
     return proven(
         proof.epsilon,
         delta,
@@ -138,7 +140,7 @@ def _pooled(evidence: Scores | OneRun) -> tuple[check.FloatArray, check.BoolArra
 
 
 @lru_cache(maxsize=4096)
-def _most(members: int, total: int, game: str, neighbours: str, delta: float, alpha: float) -> float:
+def largest_provable(members: int, total: int, game: str, neighbours: str, delta: float, alpha: float) -> float:
     """The bound that a perfect attack on as many records would get."""
     scores = np.arange(float(total))
     return prove(rank_bins(scores, scores >= total - members), game, neighbours, delta, alpha).epsilon

@@ -152,7 +152,9 @@ def panoramia(
 
     `guesses` is "ranked" (both bounds hold over every number of guesses), a number fixed in advance, or "naive" (the
     thesis: the best threshold without a correction; not a bound). `baseline=None` says that the non-members are real
-    ones from the members' distribution: then {c+ε}_lb, at the full level, is a lower bound on ε.
+    ones and that chance alone decided which of the records were members: then {c+ε}_lb, at the full level, is a lower
+    bound on ε, that of replacing a record. Its coins are thrown after training and choose what is shown, so it needs
+    that random split; coins that decided who was trained on need nothing of the kind (`one_run`).
     """
     confidence, seed = check.confidence(confidence), check.seed(seed)
     level = 1.0 - confidence
@@ -271,8 +273,8 @@ def _real_nonmembers(
     else:
         sentence = (
             claim_of_bound(found.bound, 0.0, confidence)
-            + f" {found.correct} of {found.guesses} guesses were right; the non-members must be real ones from the "
-            "members' distribution."
+            + f" {found.correct} of {found.guesses} guesses were right. This holds if chance alone decided which "
+            "records were members and which were not."
         )
     return Estimate(
         epsilon=found.bound,
@@ -281,7 +283,7 @@ def _real_nonmembers(
         delta=0.0,
         confidence=confidence,
         method="panoramia",
-        validity=Validity.EXPLORATORY if naive else Validity.FINITE_SAMPLE,
+        validity=Validity.EXPLORATORY if naive else Validity.RANDOM_SPLIT,
         claim=sentence,
         warnings=tuple(warnings),
         details={

@@ -3,24 +3,28 @@
 The guesses are put in the order of their confidence, decided without the labels. Under ε each is right with
 conditional probability at most q = 1/(1+e^−ε), so a bettor who stakes a share l of the wealth on each, at odds that
 are fair at q, has wealth W_k(l) = Π(1 + l(X/q − 1)) after k guesses; averaged over l it ever reaches 1/α with
-probability at most α (Ville). With δ > 0 the same holds but for probability m·δ/(1+e^ε).
+probability at most α (Ville). With δ > 0 guesses that are right through δ alone are m·δ/(1+e^ε) on average; so j right
+guesses are counted as wrong, and the level pays for P[there are more than j] ≤ m·δ/((1+e^ε)(j+1)).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.estimate import Estimate, Validity, number
+from dosimeter.estimate import Estimate, Validity
 from dosimeter.estimators.claims import proven
+from dosimeter.estimators.walk import BAND_EDGES
 from dosimeter.evidence import MOST_RECORDS, OneRun
 
 STAKES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
+_DELTA_SHARE = 0.5  # the allowance is the least one whose failure costs no more than this share of the level
 
 
 def score_order(scores: FloatArray, seed: int) -> IntArray:
@@ -72,32 +76,47 @@ def _log_wealth(hits: FloatArray, misses: FloatArray, epsilon: float) -> float:
     return float(np.max(special.logsumexp(logs, axis=1))) - math.log(stakes.size)
 
 
-def betting_bound(hits: FloatArray, misses: FloatArray, level: float) -> float:
-    """The largest ε at which the mean wealth reaches 1/level at one of the corners; the wealth falls as ε rises.
+def allowances(records: int, delta: float, level: float, epsilon: FloatArray) -> tuple[IntArray, FloatArray]:
+    """For each ε how many right guesses δ may account for, and P[it accounts for more], by Markov's inequality.
+
+    The least number that costs at most half of the level; it depends on no label.
+    """
+    mean = records * delta * special.expit(-epsilon)
+    allowed = np.maximum(np.ceil(mean / (_DELTA_SHARE * level)) - 1, 0).astype(np.int64)
+    return allowed, mean / (allowed + 1)
+
+
+class Bet(NamedTuple):
+    """The ε below which everything is rejected, and what was paid for δ in the band where that ended."""
+
+    epsilon: float
+    allowance: int
+    paid: float
+
+
+def betting_bound(hits: FloatArray, misses: FloatArray, records: int, delta: float, level: float) -> Bet:
+    """Reject band after band of ε, each with its own allowance, and stop at the first ε that stands.
 
     `hits` and `misses` count right and wrong guesses at the corners: all that a verifier needs of the guesses.
     """
     from scipy.optimize import brentq
 
-    if hits.size == 0:
-        return 0.0
-    goal = -math.log(level)
-    if _log_wealth(hits, misses, 0.0) < goal:
-        return 0.0
-    top = max(1.0, math.log(float(hits[-1]) / goal) + 1.0)  # ln W ≤ hits·e^−ε, below the goal there
-    return float(brentq(lambda e: _log_wealth(hits, misses, e) - goal, 0.0, top, xtol=1e-14, rtol=1e-14))
-
-
-def delta_share(records: int, delta: float, level: float) -> tuple[float, float]:
-    """What of the level pays for δ, fixed before the labels are seen, and the ε below which a result counts as 0.
-
-    The coupling costs m·δ/(1+e^ε); the share is clip(mδ/2, level/100, level/2), and the floor is where both meet.
-    """
-    if delta == 0.0:
-        return 0.0, 0.0
-    cost = records * delta
-    share = min(max(cost / 2, level / 100), level / 2)
-    return share, math.log(cost / share - 1.0) if cost > 2.0 * share else 0.0
+    edges = np.array(BAND_EDGES if delta > 0 else (0.0,))
+    allowed, paid = allowances(records, delta, level, edges)  # at the lower edge of a band, where δ costs most
+    best = Bet(0.0, int(allowed[0]), float(paid[0]))
+    for floor, ceiling, j, cost in zip(edges, np.append(edges[1:], np.inf), allowed, paid, strict=True):
+        left = hits > j
+        goal = -math.log(level - cost)
+        wealth = partial(_log_wealth, hits[left] - j, misses[left] + j)
+        if not left.any() or wealth(floor) < goal:
+            break
+        top = min(ceiling, max(1.0, math.log(float(hits[-1]) / goal) + 1.0))  # ln W ≤ hits·e^−ε, below the goal there
+        if top == ceiling and wealth(ceiling) >= goal:
+            best = Bet(float(ceiling), int(j), float(cost))
+            continue
+        found = brentq(lambda e: wealth(e) - goal, floor, top, xtol=1e-14, rtol=1e-14)  # noqa: B023
+        return Bet(float(found), int(j), float(cost))
+    return best
 
 
 def rank_betting(
@@ -123,14 +142,10 @@ def rank_betting(
         right = check.bits("evidence", evidence)
         remedy = "pass the number of audit records, at least the number of guesses"
         total = right.size if records is None else check.whole("records", records, right.size, remedy, MOST_RECORDS)
-    share, floor = delta_share(total, d, level)
     hits, misses = _corners(right)
-    found = betting_bound(hits, misses, level - share)
-    epsilon = found if found > floor else 0.0
-    if floor > 0.0:
-        warnings = (*warnings, _floor_warning(total, d, floor))
+    found = betting_bound(hits, misses, total, d, level)
     return proven(
-        epsilon,
+        found.epsilon,
         d,
         confidence,
         "rank betting",
@@ -143,15 +158,8 @@ def rank_betting(
             "records": total,
             "guesses": right.size,
             "correct": int(right.sum()),
-            "level_for_delta": share,
-            "floor": floor,
+            "allowance": found.allowance,
+            "level_for_delta": found.paid,
             "corners": {"right": hits.astype(np.int64).tolist(), "wrong": misses.astype(np.int64).tolist()},
         },
-    )
-
-
-def _floor_warning(records: int, delta: float, floor: float) -> str:
-    return (
-        f"records × delta is {records * delta:.3g}, so no ε below {number(floor)} can be shown this way; "
-        "use fewer audit records or a smaller delta"
     )

@@ -19,7 +19,7 @@ from dosimeter._validate import FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent
 from dosimeter.estimators import band
 from dosimeter.estimators.claims import for_rates
-from dosimeter.estimators.thresholds import NAIVE_WARNING, Choice, Threshold, choose, counts_over_curve, rule
+from dosimeter.estimators.thresholds import NAIVE_WARNING, Choice, Threshold, at_fixed, choose, counts_over_curve, rule
 from dosimeter.evidence import Counts, Scores
 
 SIDES = ("lower", "both")
@@ -50,9 +50,14 @@ class Rectangle(NamedTuple):
 
 
 def rectangle(fn: Any, tp: Any, fp: Any, tn: Any, alpha: float, sides: str, limits: Limits) -> Rectangle:
-    """Both intervals at joint level alpha: one-sided limits for a lower bound, two-sided intervals for both ends."""
+    """Both intervals at joint level alpha: upper limits for a lower bound, two-sided intervals for both ends.
+
+    Upper limits alone leave an attack that is worse than chance without a bound: which way round a guess is meant must
+    not be decided by its counts, unless all four limits share the level.
+    """
     tail = alpha / 2 if sides == "lower" else alpha / 4
-    return Rectangle(limits(fp, np.add(fp, tn), tail), limits(fn, np.add(fn, tp), tail))
+    ends = limits(fp, np.add(fp, tn), tail), limits(fn, np.add(fn, tp), tail)
+    return Rectangle(*ends) if sides == "both" else Rectangle(*((np.zeros_like(high), high) for _, high in ends))
 
 
 @for_rates
@@ -69,7 +74,8 @@ def clopper_pearson(
     """ε from exact binomial limits of both error rates.
 
     For scores the threshold is "uniform" (a band over all thresholds, the default), "split", "naive", a number, or
-    fixed by `fpr`; counts belong to a threshold that was fixed in advance.
+    fixed by `fpr`; counts belong to a threshold that was fixed in advance. A lower bound takes the guesses as they are
+    meant: worse than chance, they prove nothing.
     """
     setting = _Setting.checked(delta, confidence, sides)
     if isinstance(evidence, Scores) and rule(threshold, fpr, "uniform", ("uniform", "split", "naive")) == "uniform":
@@ -116,7 +122,7 @@ def at_threshold(evidence: Any, threshold: Threshold, fpr: float | None, seed: i
             raise InputError(
                 "threshold and fpr apply to Scores; counts belong to one threshold already, so leave them out."
             )
-        return Choice(evidence, float("nan"), "fixed in advance", False)
+        return at_fixed(evidence, float("nan"), "fixed in advance")
     if not isinstance(evidence, Scores):
         raise InputError(f"evidence must be Counts or Scores, got {type(evidence).__name__}; build one of these first.")
     return choose(evidence, threshold, fpr, seed, "split", best)
@@ -138,8 +144,7 @@ def _at_one_threshold(
         return float(scores.curve.thresholds[int(np.argmax(low))])
 
     choice = at_threshold(evidence, threshold, fpr, seed, best)
-    c = choice.counts
-    box = rectangle(c.fn, c.tp, c.fp, c.tn, setting.alpha, setting.sides, limits)
+    box = rectangle(*choice.cells, setting.alpha, setting.sides, limits)
     low, high = (float(v) for v in region.epsilon_range(*box, setting.delta))
     if setting.sides == "lower":
         high = float("inf")
@@ -153,8 +158,8 @@ def _at_one_threshold(
         validity=Validity.EXPLORATORY if choice.naive else validity,
         claim=interval_claim(low, high, setting.delta, setting.confidence, _KIND[method], choice),
         threshold=None if np.isnan(choice.threshold) else choice.threshold,
-        counts=c,
-        warnings=(NAIVE_WARNING,) if choice.naive else (),
+        counts=choice.counts,
+        warnings=choice.warnings if setting.sides == "lower" else (NAIVE_WARNING,) * choice.naive,
         details={
             "threshold_rule": choice.how,
             "fpr_interval": [float(v) for v in box.fpr],

@@ -21,13 +21,40 @@ NAIVE_WARNING = (
 )
 
 
+WORSE_THAN_CHANCE = (
+    "the guesses are worse than chance, which proves nothing: if they were meant the other way round, turn the scores "
+    "round, or swap tp with fn and fp with tn, before you look"
+)
+
+
 class Choice(NamedTuple):
-    """A threshold, the counts to bound with, and how it came about."""
+    """A threshold, the counts to bound with, and how it came about.
+
+    `passed` false positives set the limit of the FPR: with tied scores it may be more than were counted, since which
+    value the threshold stands on is then chance.
+    """
 
     counts: Counts
     threshold: float
     how: str
     naive: bool
+    passed: int
+
+    @property
+    def cells(self) -> tuple[int, int, int, int]:
+        """fn, tp, fp, tn to take limits at."""
+        return self.counts.fn, self.counts.tp, self.passed, self.counts.nonmembers - self.passed
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know of a lower bound at this threshold."""
+        worse = self.counts.tpr < self.counts.fpr
+        return (NAIVE_WARNING,) * self.naive + (WORSE_THAN_CHANCE,) * worse
+
+
+def at_fixed(counts: Counts, threshold: float, how: str, *, naive: bool = False) -> Choice:
+    """Counts at a threshold that other data fixed, or none (naive)."""
+    return Choice(counts, threshold, how, naive, counts.fp)
 
 
 def rule(threshold: Any, fpr: Any, default: str, names: tuple[str, ...] = ("split", "naive")) -> str | float:
@@ -61,30 +88,40 @@ def choose(
     if wanted == "split":
         pilot, rest = scores.split(check.seed(seed))
         value = best(pilot)
-        return Choice(rest.counts_at(value), value, "chosen on one half, bounded on the other", False)
+        return at_fixed(rest.counts_at(value), value, "chosen on one half, bounded on the other")
     if wanted == "naive":
         value = best(scores)
-        return Choice(scores.counts_at(value), value, "chosen on the data that bounds it", True)
+        return at_fixed(scores.counts_at(value), value, "chosen on the data that bounds it", naive=True)
     if wanted == "fpr":
         assert fpr is not None
         rate = float(fpr)
-        value = threshold_at_fpr(scores, rate)
-        return Choice(scores.counts_at(value), value, f"fixed at FPR {rate:g} by the non-members", False)
+        value, passed = threshold_at_fpr(scores, rate), passed_at_fpr(scores, rate)
+        return Choice(scores.counts_at(value), value, f"fixed at FPR {rate:g} by the non-members", False, passed)
     value = float(wanted)
-    return Choice(scores.counts_at(value), value, "fixed in advance", False)
+    return at_fixed(scores.counts_at(value), value, "fixed in advance")
 
 
 def threshold_at_fpr(scores: Scores, fpr: float) -> float:
     """The lowest threshold with at most fpr · n false positives, found from the non-members alone.
 
     It stands just above an order statistic of the non-members, so Clopper–Pearson limits at it stay valid: the members
-    are independent of it, and the FPR above the (k+1)-th highest of n is Beta(k+1, n−k), whose quantile is the limit.
+    are independent of it, and the FPR above the (k+1)-th highest of n is at most Beta(k+1, n−k), ties or not, whose
+    quantile is the limit for k = `passed_at_fpr` false positives. Tied scores may leave fewer; k sets the limit.
     """
+    return above_order(scores, passed_at_fpr(scores, fpr))
+
+
+def passed_at_fpr(scores: Scores, fpr: float) -> int:
+    """The most false positives that an FPR allows: fpr · n, rounded down."""
+    return int(np.floor(fpr * scores.nonmembers.size * (1 + 1e-12)))
+
+
+def above_order(scores: Scores, passed: int) -> float:
+    """The threshold just above the non-member that `passed` others precede; the lowest of them if all may pass."""
     ordered = scores.sorted_nonmembers
-    allowed = int(np.floor(fpr * ordered.size * (1 + 1e-12)))
-    if allowed >= ordered.size:
+    if passed >= ordered.size:
         return float(ordered[0])
-    return math.nextafter(float(ordered[ordered.size - 1 - allowed]), math.inf)
+    return math.nextafter(float(ordered[ordered.size - 1 - passed]), math.inf)
 
 
 def counts_over_curve(scores: Scores) -> tuple[Any, Any, Any, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from dosimeter._validate import InputError, show
 from dosimeter.models import _batches
+from dosimeter.models._padding import unmasked
 from dosimeter.models.outputs import Array, fetched, labels
 from dosimeter.reading import pick, read_columns
 
@@ -24,7 +25,8 @@ def dataset(data: Any, *, label: str | None = None) -> tuple[Any, Any]:
 
     `data` is a pair (X, y); the path of an .npz (arrays X and y, x and y, or features and labels), .csv or .parquet
     file (numeric columns and a label column: `label`, or the one called label, y, target or class); or a torch dataset
-    of pairs. For language models, which need no labels, a list of texts or a pair (X, None): y is then None.
+    of pairs. For language models, which need no labels, a list of texts, a list of rows of token numbers, a tokenizer's
+    output, or a pair (X, None): y is then None.
     """
     if isinstance(data, (str, os.PathLike)):
         X, y = _from_file(data, label)
@@ -32,6 +34,8 @@ def dataset(data: Any, *, label: str | None = None) -> tuple[Any, Any]:
         raise InputError(f"label names a column of a .csv or .parquet file, got {show(label)}; leave it out.")
     elif _is_texts(data):
         X, y = list(data), None
+    elif _is_tokens(data):
+        X, y = data, None
     elif isinstance(data, (tuple, list)) and len(data) == 2:
         X, y = data
     elif not isinstance(data, (tuple, list, np.ndarray, Mapping)) and _is_indexed(data):
@@ -45,28 +49,43 @@ def dataset(data: Any, *, label: str | None = None) -> tuple[Any, Any]:
     return X, None if y is None else labels(y, _batches.count(X))
 
 
-def _from_file(path: str | os.PathLike[str], label: str | None) -> tuple[Any, Any]:
-    columns = read_columns(path)
+def file_labels(path: str | os.PathLike[str], *, label: str | None = None) -> Array:
+    """The labels of a file that `dataset` could take, in its order; what the records are does not matter."""
+    columns, _, target = _columns(path, label, missing=True)
+    return labels(columns[target], len(columns[target]))
+
+
+def _columns(
+    path: str | os.PathLike[str], label: str | None, *, missing: bool = False
+) -> tuple[dict[str, Array], list[str], str]:
+    """The arrays of a file, the names of those with features, and the name of the one with labels."""
+    columns = read_columns(path, missing=missing)
     if str(path).lower().endswith(".npz"):
         if label is not None:
             raise InputError(f"label names a column of a table, and {path} is an .npz file; leave it out.")
         features, target = pick(columns, path, ("X", "y"), ("x", "y"), ("features", "labels"))
-        return columns[features], columns[target]
+        return columns, [features], target
     names = [name for name in ((label,) if label is not None else LABEL_COLUMNS) if name in columns]
     if len(names) != 1:
         found = "several of them" if names else f"only {show(list(columns), 90)}"
         raise InputError(
             f"{path} must have one label column ({label or ', '.join(LABEL_COLUMNS)}) and has {found}; name it."
         )
-    features_of = {name: values for name, values in columns.items() if name != names[0]}
-    if not features_of:
+    if len(columns) == 1:
         raise InputError(f"{path} has a label column and no other; add the feature columns.")
     if columns[names[0]].size == 0:
         raise InputError(f"{path} has a header and no record; write it again.")
-    words = [name for name, values in features_of.items() if values.dtype.kind not in "biuf"]
+    return columns, [name for name in columns if name != names[0]], names[0]
+
+
+def _from_file(path: str | os.PathLike[str], label: str | None) -> tuple[Any, Any]:
+    columns, features, target = _columns(path, label)
+    if str(path).lower().endswith(".npz"):
+        return columns[features[0]], columns[target]
+    words = [name for name in features if columns[name].dtype.kind not in "biuf"]
     if words:
         raise InputError(f"{path} has columns that are not numbers: {show(words, 120)}; encode or remove them.")
-    return np.stack([values.astype(np.float64) for values in features_of.values()], axis=1), columns[names[0]]
+    return np.stack([columns[name].astype(np.float64) for name in features], axis=1), columns[target]
 
 
 def _is_indexed(data: Any) -> bool:
@@ -74,6 +93,13 @@ def _is_indexed(data: Any) -> bool:
     if torch is not None and isinstance(data, torch.utils.data.IterableDataset):
         return False
     return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "shape")
+
+
+def _length(data: Any) -> int:
+    try:
+        return len(data)
+    except Exception as error:
+        raise InputError(f"the dataset has no length ({type(error).__name__}); pass arrays (X, y).") from None
 
 
 def _from_pairs(data: Any) -> tuple[Any, Any]:
@@ -86,8 +112,9 @@ def _from_pairs(data: Any) -> tuple[Any, Any]:
     first: list[Array] = []
     second: list[Any] = []
     began = time.monotonic()
-    with _batches.Progress(len(data), "Reading {} records") as progress:
-        for index in range(len(data)):
+    count = _length(data)
+    with _batches.Progress(count, "Reading {} records") as progress:
+        for index in range(count):
             x, y = _pair(data[index], index)
             if first and first[0].shape != x.shape:
                 raise InputError(
@@ -120,9 +147,20 @@ def _is_texts(X: Any) -> bool:
     return isinstance(X, list) and bool(X) and all(isinstance(text, str) for text in X)
 
 
+def _is_tokens(data: Any) -> bool:
+    """A tokenizer's output, or a list of flat rows of whole numbers, which no pair (X, y) is."""
+    if isinstance(data, Mapping):
+        return "input_ids" in data
+    try:
+        rows = [np.asarray(fetched(row)) for row in data] if isinstance(data, list) else []
+    except (ValueError, TypeError, OverflowError):
+        return False
+    return bool(rows) and all(row.ndim == 1 and row.size and row.dtype.kind in "iu" for row in rows)
+
+
 def _records(X: Any) -> Any:
     """X as it is, refused when a number in it is not finite."""
-    X = fetched(X)
+    X = unmasked(X) if isinstance(X, Mapping) else fetched(X)
     if _is_texts(X):
         return [str(text) for text in X]
     if hasattr(X, "iloc"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from dosimeter import _optional
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray, show
 from dosimeter.models import _batches
+from dosimeter.models._padding import Padding, token_numbers, unmasked
 from dosimeter.models.black_box import BlackBox, checked_batch_size
 from dosimeter.models.outputs import Array, Losses, Outputs, array_of, fetched, labels, shaped
 from dosimeter.models.torch_module import asking, checked_device, out_of_memory
@@ -35,8 +37,14 @@ class Sequences:
 class HuggingFace(BlackBox):
     """A PreTrainedModel with its tokenizer: "causal" (sequences and their losses) or "classification" (logits).
 
-    Records are strings, or arrays of token numbers (then no tokenizer is needed). Batches hold sequences of like
-    length; padding is masked. The loss of a sequence under a causal model is the mean of −log p over its tokens.
+    Records are strings; or token numbers, for which no tokenizer is needed: a list of rows of any lengths, an array
+    (n, length), or a tokenizer's own output, whose attention mask is heeded. Batches hold sequences of like length, and
+    scores are those of each sequence alone. The loss of a sequence under a causal model is the mean of −log p over its
+    tokens.
+
+    Padding in token rows is not scored, on either side: the padding token of the tokenizer, else of the model's
+    configuration; a warning says how many rows had it. Rows that look padded with another token are refused. `padding`
+    states the token instead, or "none" if all tokens are text.
     """
 
     def __init__(
@@ -48,6 +56,7 @@ class HuggingFace(BlackBox):
         max_length: int | None = None,
         batch_size: int | None = None,
         device: Any = None,
+        padding: int | str | None = None,
     ) -> None:
         if not hasattr(model, "config") or not hasattr(model, "modules"):
             raise InputError(f"model must be a Hugging Face model, got {show(model)}; load it with from_pretrained.")
@@ -57,6 +66,7 @@ class HuggingFace(BlackBox):
         if max_length is not None:
             max_length = check.whole("max_length", max_length, 2, "pass the longest sequence in tokens")
         self.max_length = _limit(model.config, tokenizer) if max_length is None else max_length
+        self.padding = _padding(padding, model.config, tokenizer)
         purpose = getattr(model.config, "problem_type", None)
         if self.task == "classification" and purpose in ("regression", "multi_label_classification"):
             raise InputError(f"the model does {purpose}; pass one that gives each text a single class.")
@@ -88,6 +98,7 @@ class HuggingFace(BlackBox):
         if self.task == "causal":
             found = self.sequences(X)
             return Losses(found.loss, 0, "log-probabilities", found.warnings)
+        X = _rows(X)
         truth = labels(y, _batches.count(X))
         outputs = self.outputs(X)
         return (outputs if truth.dtype.kind == "U" else replace(outputs, classes=None)).losses(truth)
@@ -117,6 +128,7 @@ class HuggingFace(BlackBox):
         """Token numbers of every record, cut to what the model can take."""
         if isinstance(X, str):
             raise InputError("X is one string; pass a list of strings, one for each record.")
+        X = _rows(X)
         _batches.count(X)
         rows = list(X)
         texts = [isinstance(row, str) for row in rows]
@@ -125,21 +137,27 @@ class HuggingFace(BlackBox):
         if texts[0] and self.tokenizer is None:
             raise InputError("X holds strings but there is no tokenizer; pass HuggingFace(model, tokenizer).")
         found = self.tokenizer([str(row) for row in rows])["input_ids"] if texts[0] else rows
-        tokens = [_token_row(row, index, least) for index, row in enumerate(found)]
-        self._check_vocabulary(tokens)
+        tokens, notes = [_token_row(row, index) for index, row in enumerate(found)], tuple[str, ...]()
+        if self.padding is not None and not texts[0]:
+            tokens, notes = self.padding.removed(tokens)
+        self._check(tokens, least)
         limit = self.max_length
         long = [index for index, row in enumerate(tokens) if limit is not None and row.size > limit]
         if not long:
-            return tokens, ()
+            return tokens, notes
         if texts[0]:
             cut = self.tokenizer([str(rows[i]) for i in long], truncation=True, max_length=limit)["input_ids"]
         else:
             cut = [tokens[index][:limit] for index in long]
         for index, row in zip(long, cut, strict=True):
-            tokens[index] = _token_row(row, index, least)
-        return tokens, (f"{len(long)} of {len(tokens)} sequences were cut to their first {limit} tokens",)
+            tokens[index] = _token_row(row, index)
+        self._check(tokens, least)
+        return tokens, (*notes, f"{len(long)} of {len(tokens)} sequences were cut to their first {limit} tokens")
 
-    def _check_vocabulary(self, tokens: list[IntArray]) -> None:
+    def _check(self, tokens: list[IntArray], least: int) -> None:
+        for index, row in enumerate(tokens):
+            if row.size < least:
+                raise InputError(f"X[{index}] has {row.size} token(s) and needs at least {least}; remove this record.")
         size = getattr(self.model.config, "vocab_size", None)
         bad = [i for i, row in enumerate(tokens) if row.min() < 0 or (isinstance(size, int) and row.max() >= size)]
         if bad:
@@ -151,7 +169,7 @@ class HuggingFace(BlackBox):
         """Rows and answers of each batch, the longest sequences first so that memory runs out at once or never."""
         sizes = np.array([row.size for row in tokens], dtype=np.int64)
         order = np.argsort(-sizes, kind="stable")
-        budget, padding, start = max(1, _batches.BUDGET // (4 * width * _COPIES)), self._padding(), 0
+        budget, filler, start = max(1, _batches.BUDGET // (4 * width * _COPIES)), self._filler(), 0
         answers: list[tuple[IntArray, Array]] = []
         with (
             asking(self.model, self.device) as device,
@@ -159,9 +177,9 @@ class HuggingFace(BlackBox):
         ):
             while start < order.size:
                 longest = int(sizes[order[start]])
-                size = 1 if padding is None else self.batch_size or max(1, budget // longest)
+                size = 1 if filler is None else self.batch_size or max(1, budget // longest)
                 rows = order[start : start + size]
-                ids = np.full((rows.size, longest), padding or 0, dtype=np.int64)
+                ids = np.full((rows.size, longest), filler or 0, dtype=np.int64)
                 mask = np.zeros_like(ids)
                 for place, row in enumerate(rows):
                     ids[place, : sizes[row]], mask[place, : sizes[row]] = tokens[row], 1
@@ -195,7 +213,7 @@ class HuggingFace(BlackBox):
                 "the model and the tokenizer belong together."
             ) from error
 
-    def _padding(self) -> int | None:
+    def _filler(self) -> int | None:
         """The token that fills up short sequences; None when a classifier could take it for text."""
         configured = getattr(self.model.config, "pad_token_id", None)
         if isinstance(configured, int) and configured >= 0:
@@ -219,12 +237,27 @@ def _limit(config: Any, tokenizer: Any) -> int | None:
     return min(known, default=None)
 
 
-def _token_row(row: Any, index: int, least: int) -> IntArray:
+def _padding(stated: Any, config: Any, tokenizer: Any) -> Padding | None:
+    """What is known of padding; None if every token is text."""
+    if isinstance(stated, str) and stated == "none":
+        return None
+    if stated is not None:
+        stated = check.whole("padding", stated, -(2**31), 'pass the number of the padding token, or "none"')
+    sources = (tokenizer, config)
+    frame = token_numbers(getattr(one, f"{name}_token_id", None) for one in sources for name in ("bos", "eos"))
+    known = [token for one in sources for token in token_numbers([getattr(one, "pad_token_id", None)])]
+    return Padding(stated, known[0] if known else None, frame)
+
+
+def _rows(X: Any) -> Any:
+    """A tokenizer's output as rows of tokens; anything else as it is."""
+    return unmasked(X) if isinstance(X, Mapping) else X
+
+
+def _token_row(row: Any, index: int) -> IntArray:
     array: Array = np.asarray(fetched(row))
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise InputError(
             f"X[{index}] is neither a string nor a flat array of token numbers, got {show(row)}; pass one of these."
         )
-    if array.size < least:
-        raise InputError(f"X[{index}] has {array.size} token(s) and needs at least {least}; remove this record.")
     return array.astype(np.int64)

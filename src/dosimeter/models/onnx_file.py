@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +28,23 @@ _TYPES = {
     "tensor(bool)": np.bool_,
 }
 _ENOUGH = 10
+_SECONDS = "DOSIMETER_ONNX_SECONDS"
+_DEFAULT_SECONDS = 600.0
 _REAL = ("tensor(float)", "tensor(double)", "tensor(float16)")
 
 
 class OnnxFile(Batched):
-    """A classifier in an .onnx file, with one input and an output of scores for each class."""
+    """A classifier in an .onnx file, with one input and an output of scores for each class.
+
+    A batch that takes longer than DOSIMETER_ONNX_SECONDS (600) is stopped: a graph may hold a loop that never ends.
+    """
 
     expansion = 64
 
     def __init__(self, path: str | os.PathLike[str], *, device: Any = None, **options: Any) -> None:
         super().__init__(**options)
         self.path = Path(path)
+        self.seconds = _seconds()
         self.session = _session(self.path, device)
         self.input = self._one_input()
         self.output, self.label = self._score_output()
@@ -81,12 +91,36 @@ class OnnxFile(Batched):
         if self.fixed is not None and given < self.fixed:
             array = np.concatenate([array, np.repeat(array[-1:], self.fixed - given, axis=0)])
         wanted = [self.output.name] + ([self.label] if self.label else [])
-        scores, *named = self.session.run(wanted, {self.input.name: array})
+        scores, *named = self._run(wanted, {self.input.name: array})
         if isinstance(scores, list):
             scores = self._from_maps(scores)
         elif named:
             self._match(np.asarray(scores)[:given], np.asarray(named[0])[:given])
         return np.asarray(scores)[:given]
+
+    def _run(self, wanted: list[str], inputs: dict[str, Array]) -> Any:
+        """The session's answer, stopped between two operators when the time is up."""
+        runtime: Any = _optional.require("onnxruntime", extra="onnx", caller="dosimeter.models.access")
+        options, late = runtime.RunOptions(), threading.Event()
+
+        def stop() -> None:
+            late.set()
+            options.terminate = True
+
+        watch = threading.Timer(self.seconds, stop)
+        watch.daemon = True
+        watch.start()
+        try:
+            return self.session.run(wanted, inputs, options)
+        except Exception:
+            if late.is_set():
+                raise InputError(
+                    f"{self.path} was stopped after {self.seconds:g} seconds for one batch of "
+                    f"{len(next(iter(inputs.values())))} records; pass a smaller batch_size, or set {_SECONDS} to more."
+                ) from None
+            raise
+        finally:
+            watch.cancel()
 
     def _fit(self, rows: Any) -> Array:
         """The records in the type and shape that the graph expects."""
@@ -144,7 +178,14 @@ def _session(path: Path, device: Any) -> Any:
     if size == 0:
         raise InputError(f"{path} is empty (0 bytes); export the model again.")
     if size >= _LARGEST:
-        raise InputError(f"{path} has {size} bytes, and an ONNX file is below 2 GB; keep large weights beside it.")
+        raise InputError(
+            f"{path} has {size} bytes, and an ONNX file is below 2 GB; pass a function that runs the model."
+        )
+    if _keeps_weights_elsewhere(path):
+        raise InputError(
+            f"{path} keeps weights in other files, which could be any file of this machine; save the model with all "
+            "weights inside."
+        )
     runtime: Any = _optional.require("onnxruntime", extra="onnx", caller="dosimeter.models.access")
     options = runtime.SessionOptions()
     options.log_severity_level = 4
@@ -156,6 +197,81 @@ def _session(path: Path, device: Any) -> Any:
         reason = str(error).rpartition("failed:")[2]
         raise InputError(f"{path} is not an ONNX model ({show(reason, 120)}); export the model again.") from None
     return session
+
+
+def _seconds() -> float:
+    text = os.environ.get(_SECONDS, "").strip() or str(_DEFAULT_SECONDS)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= threading.TIMEOUT_MAX:
+        raise InputError(f"{_SECONDS} must be a positive number of seconds, got {show(text)}; set e.g. {_SECONDS}=60.")
+    return value
+
+
+# Which fields of an ONNX message hold further messages, by their numbers in onnx.proto.
+_PARTS = {
+    "model": {7: "graph", 20: "training", 25: "function"},
+    "training": {1: "graph", 2: "graph"},
+    "function": {7: "node", 11: "attribute"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+}
+_EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 13, 14, 1
+
+
+def _keeps_weights_elsewhere(path: Path) -> bool:
+    """Whether any tensor of the file names data outside it; a damaged file is left to onnxruntime."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        waiting = [("model", 0, len(data))]
+        try:
+            while waiting:
+                kind, start, stop = waiting.pop()
+                for number, value, end in _fields(data, start, stop):
+                    if kind == "tensor":
+                        if number == _EXTERNAL_DATA or (number == _DATA_LOCATION and value == _EXTERNAL):
+                            return True
+                    elif number in _PARTS[kind] and end is not None:
+                        waiting.append((_PARTS[kind][number], value, end))
+        except IndexError:  # it ends in the middle of a field
+            return False
+    return False
+
+
+def _fields(data: Any, start: int, stop: int) -> Iterator[tuple[int, int, int | None]]:
+    """Number, and value or start and end, of each field of a protocol buffer's message."""
+    while start < stop:
+        tag, start = _varint(data, start)
+        number, wire = tag >> 3, tag & 7
+        if wire == 0:
+            value, start = _varint(data, start)
+            yield number, value, None
+        elif wire == 2:
+            length, start = _varint(data, start)
+            if start + length > stop:
+                raise IndexError
+            yield number, start, start + length
+            start += length
+        elif wire in (1, 5):
+            start += 8 if wire == 1 else 4
+        else:  # groups are not part of ONNX
+            raise IndexError
+
+
+def _varint(data: Any, start: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[start]
+        value |= (byte & 0x7F) << shift
+        start += 1
+        if byte < 0x80:
+            return value, start
+        shift += 7
+        if shift > 63:
+            raise IndexError
 
 
 def _providers(runtime: Any, device: Any) -> list[str]:

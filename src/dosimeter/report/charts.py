@@ -147,8 +147,8 @@ def roc(canvas: Canvas, audit: Audit) -> dict[str, Any] | None:
         {
             "x": p["fpr"],
             "y": p["tpr"],
-            "text": f"At FPR {share(p['fpr'])} the attack finds {share(p['tpr'])} of the members "
-            f"(at least {share(p['tpr_low'])} with {sure} confidence, for this FPR alone)",
+            "text": f"At FPR {share(p['fpr'])} the attack finds {share(p['tpr'])} of the members"
+            + ("" if (b := facts.limit_of(p)) is None else f" (truly at least {share(b)}, {sure}, this FPR alone)"),
         }
         for p in facts.tpr_points(audit)
         if p["tpr"] >= y_min and p["fpr"] >= x_min

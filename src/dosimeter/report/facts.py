@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from dosimeter._validate import FloatArray
 from dosimeter.accounting import Guarantee
 from dosimeter.audits.audit import Audit
+from dosimeter.estimate import percent
 from dosimeter.region import tradeoff
 
 SHOWN_FPR = 0.01
@@ -56,6 +57,12 @@ def tpr_at(audit: Audit, fpr: float) -> dict[str, float] | None:
     return next((p for p in tpr_points(audit) if math.isclose(p["fpr"], fpr, rel_tol=1e-9)), None)
 
 
+def limit_of(point: Mapping[str, Any]) -> float | None:
+    """The TPR that a test with this true FPR is sure to reach; None where no threshold could be placed for it."""
+    at = point.get("limit_threshold")
+    return None if at is None or math.isinf(at) else float(point["tpr_low"])
+
+
 def most_tpr(fpr: FloatArray, epsilon: float, delta: float) -> FloatArray:
     """The largest TPR that (ε, δ) allows at each FPR."""
     return 1 - tradeoff(fpr, epsilon, delta)
@@ -92,6 +99,16 @@ def _steps(x: FloatArray, y: FloatArray, grid: FloatArray) -> FloatArray:
     best = np.concatenate([[0.0], np.maximum.accumulate(y[order])])
     # A marked FPR such as 0.1 may differ from its count ratio in the last bit.
     return best[np.searchsorted(x[order], grid * (1 + 1e-12), side="right")]
+
+
+def together(audit: Audit) -> str:
+    """How surely the bounds of the groups hold: all at once, or, in an audit that does not say so, each alone."""
+    rows = audit.subgroups
+    joint = rows[0].get("joint_confidence") if rows else None
+    if joint is None:
+        return "Each bound holds for its group alone, so the largest of them need not hold."
+    which = "It holds" if len(rows) == 1 else f"All {len(rows)} bounds hold at once"
+    return f"{which} with {percent(float(joint))} confidence."
 
 
 def star(audit: Audit, points: int) -> dict[str, Any] | None:

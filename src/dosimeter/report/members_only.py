@@ -188,7 +188,8 @@ def _measured(audit: Audit) -> str:
         body += paragraph(
             f"With real non-members (RM;RN, {real['pairs']} pairs) there is no gap c: the first model's attack bounds "
             f"ε ≥ {epsilon(real['epsilon'])}; guesses of both kinds, with abstention between, ε ≥ "
-            f"{epsilon(real['one_run'])}. These hold if the non-members come from the members' distribution."
+            f"{epsilon(real['one_run'])}. These hold if chance alone decided which records were members and "
+            "which were not."
         )
     return section("measured", "What was measured", body)
 

@@ -11,6 +11,7 @@ from dosimeter import _validate as check
 from dosimeter._optional import require
 from dosimeter._validate import InputError
 from dosimeter.audits.audit import Audit
+from dosimeter.reading import writing
 from dosimeter.report import record, sections
 from dosimeter.report.charts import charts
 from dosimeter.report.draw import Drawing, draw
@@ -104,7 +105,8 @@ def write_text(text: str, path: str | Path) -> Path:
     target = Path(path)
     if not target.parent.is_dir() or target.is_dir():
         raise InputError(f"path {check.show(str(path))} cannot be written: give a file name in a folder that exists.")
-    target.write_text(text, encoding="utf-8")
+    with writing(target):
+        target.write_text(text, encoding="utf-8")
     return target
 
 
@@ -122,9 +124,8 @@ def write_png(audit: Audit, folder: str | Path, *, scale: float = 2.0, formats: 
     for name, spec in charts(audit).items():
         for kind in wanted:
             file = target / f"{name}.{kind}"
-            if kind == "png":
-                file.write_bytes(vl.vegalite_to_png(spec, scale=scale))
-            else:
-                file.write_text(vl.vegalite_to_svg(spec), encoding="utf-8")
+            image = vl.vegalite_to_png(spec, scale=scale) if kind == "png" else vl.vegalite_to_svg(spec).encode("utf-8")
+            with writing(file):
+                file.write_bytes(image)
             written.append(file)
     return written

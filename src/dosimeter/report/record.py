@@ -14,6 +14,7 @@ from dosimeter.report.text import NOT_STATED, epsilon, rows, small, value
 
 MEANING = {
     Validity.FINITE_SAMPLE: "a confidence bound for any mechanism, at this sample size",
+    Validity.RANDOM_SPLIT: "a confidence bound for any mechanism if chance alone decided which records were members",
     Validity.INDEPENDENT_RUNS: "a confidence bound for any mechanism if the records' results are independent tries",
     Validity.CREDIBLE: "a posterior probability under a stated prior, not a confidence",
     Validity.ASSUMES_GAUSSIAN: "holds only if the mechanism is Gaussian",

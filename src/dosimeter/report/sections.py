@@ -86,13 +86,13 @@ def verdict(audit: Audit) -> str:
         )
     point = facts.tpr_at(audit, facts.SHOWN_FPR)
     if point is not None:
-        tiles.append(
-            (
-                f"Members found at {share(point['fpr'])} false alarms",
-                share(point["tpr"]),
-                f"at least {share(point['tpr_low'])} with {percent(head.confidence)} confidence",
-            )
+        limit = facts.limit_of(point)
+        sure = (
+            "measured; these records are too few, or too dependent, for a limit"
+            if limit is None
+            else f"measured; truly at least {share(limit)} with {percent(head.confidence)} confidence"
         )
+        tiles.append((f"Members found at {share(point['fpr'])} false alarms", share(point["tpr"]), sure))
     cells = "".join(
         f'<div><dt>{esc(name)}</dt><dd class="big">{esc(big)}</dd><dd class="how">{esc(how)}</dd></div>'
         for name, big, how in tiles
@@ -191,7 +191,9 @@ def person(audit: Audit) -> str:
         )
     for i, item in enumerate(shown["tpr"]):
         point = facts.tpr_at(audit, item["fpr"])
-        measured = "–" if point is None else f"{share(point['tpr'])} (≥\u00a0{share(point['tpr_low'])})"
+        limit = None if point is None else facts.limit_of(point)
+        measured = "–" if point is None else share(point["tpr"])
+        measured += "" if limit is None else f" (≥\u00a0{share(limit)})"
         add(
             f"Members found when {share(item['fpr'])} of outsiders are accused",
             item["fpr"],
@@ -257,7 +259,8 @@ def roc(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> str:
         + (f"{'; '.join(parts)} (dots). " if parts else "")
         + f"Shaded: with {percent(audit.headline.confidence)} confidence the true curve lies nowhere "
         "below the dashed line, at all thresholds at once. "
-        "Dotted: guessing."
+        "Dotted: guessing. The limits take the records of each kind as drawn at random: for one trained model, members "
+        "from those that it was trained on, non-members from those that it has not seen."
     )
     stated = facts.guarantee(audit)
     if stated is not None and math.isfinite(stated.epsilon):
@@ -338,9 +341,10 @@ def subgroups(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> st
             "after correction for their number."
         )
     top = max(groups, key=lambda g: facts.known(g.get("epsilon")))
+    together = facts.together(audit)
     caption = (
-        f"The largest bound is ε ≥ {epsilon(top.get('epsilon'))} for {short(top['group'])} = {short(top['value'])}; "
-        "the dashed line is the bound "
+        f"The largest bound is ε ≥ {epsilon(top.get('epsilon'))} for {short(top['group'])} = {short(top['value'])}. "
+        f"{together} The dashed line is the bound "
         f"of all records, ε ≥ {epsilon(audit.headline.low)}. Triangles are flagged groups."
         + (f" The {MOST_SUBGROUPS} groups with the largest bounds are drawn." if len(groups) > MOST_SUBGROUPS else "")
     )
@@ -362,7 +366,7 @@ def subgroups(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> st
     body = paragraph(lead) + figure("subgroups", "Bound by group", caption, drawings, by="y")
     shown = groups[:MOST_ROWS]
     body += table(
-        _counted("Groups and what was shown for each; each ε speaks of its group alone", len(shown), len(groups)),
+        _counted(f"Groups and what was shown for each. {together}", len(shown), len(groups)),
         ("group", *(c[1] for c in used), "flagged"),
         [
             (

@@ -14,11 +14,14 @@ from dosimeter.estimate import number
 NOT_STATED = "not stated"
 LONGEST = 400
 _WORDS = {"auc": "AUC", "tpr": "TPR", "fpr": "FPR", "dp": "DP", "cpu": "CPU", "sha256": "SHA-256"}
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]")
 
 
 def clean(value: object) -> str:
-    """Any value as text that HTML, XML and JSON can hold: no control characters, no lone surrogates."""
+    """Any value as text that HTML, XML and JSON can hold: no control characters, no lone surrogates.
+
+    Line and paragraph separators go as well: a chart's title becomes part of a program that they would break.
+    """
     text = str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return _CONTROL.sub("\ufffd", text)
 

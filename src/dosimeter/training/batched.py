@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -18,6 +17,7 @@ from dosimeter.engine import Store, Task
 from dosimeter.training import arguments, groups
 from dosimeter.training.chain import torch_module
 from dosimeter.training.groups import Cargo, Factory, TrainGroup
+from dosimeter.training.identity import Identity, identity
 from dosimeter.training.neighbour import Neighbour, Transcript
 from dosimeter.training.planning import STRATEGIES, Plan, plan
 from dosimeter.training.recipe import Model, Recipe
@@ -29,7 +29,10 @@ IMAGE_LOOPS = "3"  # and for others on images
 
 @dataclass(frozen=True)
 class Trained:
-    """One trained model: what was asked for, or why it failed. `cached` says that it was found in the store."""
+    """One trained model: what was asked for, or why it failed.
+
+    `cached` says that it was found in the store, `key` is the name of its group there.
+    """
 
     index: int
     seed: int
@@ -40,6 +43,7 @@ class Trained:
     failed: str | None = None
     transcript: Transcript | None = None
     cached: bool = False
+    key: str | None = None
 
     def module(self, factory: Factory) -> Any:
         """The model as a module in eval mode; needs `return_models=True`."""
@@ -66,6 +70,7 @@ def train_many(
     engine: str = "local",
     processes: int | None = None,
     store: Store | None = None,
+    key: str | Identity | None = None,
     memory: int | None = None,
     timeout: float | None = None,
     progress: bool = False,
@@ -80,7 +85,8 @@ def train_many(
 
     `engine`, `processes`, `store`, `memory` and `timeout` (seconds for a group) are those of `dosimeter.engine.run`:
     what the store holds is not trained again, and a group whose process dies is trained once more elsewhere. Short work
-    stays in this process unless `processes` is given. The numbers depend on the seeds and, in the last bits, on
+    stays in this process unless `processes` is given. A key of the store holds what the factory can reach, as for
+    `train_foreign`; `key` stands for the factory instead. The numbers depend on the seeds and, in the last bits, on
     `strategy` and `group`, never on the engine.
     """
     torch_module()
@@ -91,18 +97,20 @@ def train_many(
     members = arguments.memberships(memberships, len(x))
     numbers = arguments.seeds(seeds, len(members))
     arguments.watched(neighbour, recipe, len(x), members)
+    known = _known(factory, key, store)
     template = groups.started(factory, 0)
     x = arguments.cast(x, template)
     asked = arguments.evaluation(evaluate_on, x, y, template)
     arguments.outputs(template, x, y)
     picked = plan(template, recipe, (x, y), members, strategy, group, processes)
     inside = engine == "inline" or (engine == "local" and picked.processes == 1 and timeout is None)
-    cargo = Cargo(factory) if inside else Cargo.packed(factory)
+    cargo = Cargo(factory) if inside else Cargo.packed(factory, known.modules)
     if cargo is None:
         inside, cargo = True, Cargo(factory)
         reason = f"{picked.reason}; the factory cannot travel to other processes, so all train in this one"
         picked = replace(picked, processes=1, reason=reason)
     common = {
+        "factory": known.text if store is not None else None,
         "model": _identity(factory, template, x) if store is not None else None,
         "recipe": asdict(recipe),
         "strategy": picked.strategy,
@@ -133,6 +141,12 @@ def train_many(
     return _models(results, picked)
 
 
+def _known(factory: Any, key: str | Identity | None, store: Store | None) -> Identity:
+    if isinstance(key, Identity):
+        return key
+    return identity(factory, key=key, strict=store is not None)
+
+
 def _models(results: Iterator[engines.Result], picked: Plan) -> Iterator[Trained]:
     index = 0
     for result in results:
@@ -140,15 +154,14 @@ def _models(results: Iterator[engines.Result], picked: Plan) -> Iterator[Trained
         lost: dict[str, Any] = {"failed": f"{result.error} (see {result.info.get('log')})"}
         found = [lost] * len(seeds) if result.arrays is None else groups.separated(result.arrays, result.info)
         for seed, one in zip(seeds, found, strict=True):
-            yield Trained(index, seed, picked, cached=result.cached, **one)
+            yield Trained(index, seed, picked, cached=result.cached, key=result.key, **one)
             index += 1
 
 
 def _identity(factory: Factory, template: Any, x: npt.NDArray[Any]) -> dict[str, Any]:
-    """What tells one model from another in the keys of a store, also where the caller has given it no name.
+    """What the factory makes: the architecture, the weights from one seed and the answers to two records.
 
-    The architecture, the weights from one seed, the answers to two records and the sources of the classes: a factory
-    that was changed under its old name does not find the models of the old one.
+    This tells one model from another also where the caller answers for the key.
     """
     torch = torch_module()
     digest = hashlib.sha256(repr(template).encode())
@@ -157,11 +170,5 @@ def _identity(factory: Factory, template: Any, x: npt.NDArray[Any]) -> dict[str,
     with torch.no_grad(), groups.one_thread():
         answer = template.eval()(torch.from_numpy(x[:2].copy())).double().numpy()
     digest.update(" ".join(f"{value:.3g}" for value in answer.ravel()).encode())
-    for kind in sorted({type(part) for part in template.modules()}, key=lambda kind: kind.__qualname__):
-        if not kind.__module__.startswith("torch."):
-            try:
-                digest.update(inspect.getsource(kind).encode())
-            except (OSError, TypeError):
-                digest.update(kind.__qualname__.encode())
     named = factory.to_dict() if isinstance(factory, Model) else {}
     return {**named, "fingerprint": digest.hexdigest()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,22 +19,29 @@ from dosimeter import _validate as check
 from dosimeter import engine as engines
 from dosimeter._validate import BoolArray, InputError, IntArray
 from dosimeter.engine import Result, Store, Task
+from dosimeter.engine.work import KilledError, killed, signal_name
 from dosimeter.training import arguments
 from dosimeter.training.groups import Arrays, Cargo, packed, unpacked
-from dosimeter.training.identity import identity
+from dosimeter.training.identity import Identity, ambient, identity
+from dosimeter.training.sources import file_hash
 
-PLACES = ("{indices}", "{seed}", "{out}")
+PLACES = ("{indices}", "{outputs}")  # what a command must use; it may use {seed} too
+SHORT = {"{out}": "{outputs}"}
 
 
 @dataclass(frozen=True)
 class ForeignTrained:
-    """What one foreign training gave: outputs on the records asked for, or why it failed."""
+    """What one foreign training gave: outputs on the records asked for, or why it failed.
+
+    `cached` says that it was found in the store, `key` is its name there.
+    """
 
     index: int
     seed: int
     outputs: npt.NDArray[Any] | None = None
     failed: str | None = None
     cached: bool = False
+    key: str | None = None
 
 
 def train_foreign(
@@ -47,6 +55,7 @@ def train_foreign(
     engine: str = "local",
     processes: int = 1,
     store: Store | None = None,
+    key: str | Identity | None = None,
     memory: int | None = None,
     timeout: float | None = None,
     progress: bool = False,
@@ -56,8 +65,12 @@ def train_foreign(
     A predictor has `predict_proba`, `decision_function` or `predict`, tried in this order (`outputs` names another
     method), or is itself a function of records. Results come in order. A training that raises is tried once more; then
     its model is marked as failed with the file of its traceback, and the others go on. The other arguments are those
-    of `dosimeter.engine.run`. A key of the store holds the function's name, its code and the data that it refers to
-    (see `training.identity`), but not the files and libraries that it reads: name a new `version` when these change.
+    of `dosimeter.engine.run`.
+
+    A key of the store holds everything that the function can reach: its code, the globals and modules that it names,
+    objects by their state, versions of libraries; but not the files that it reads: name a new `version` when these
+    change. A function that reaches something without a state to hash, e.g. an open file, is refused; pass a `key` that
+    stands for the function instead, and change it whenever the training changes.
     """
     if not callable(function):
         raise InputError(
@@ -72,12 +85,15 @@ def train_foreign(
             "texts, at least one."
         )
     count = check.whole("processes", processes, 1, "pass how many processes may work")
+    engine = check.engine(engine)
     inside = engine == "inline" or (engine == "local" and count == 1 and timeout is None)
-    cargo = Cargo(function) if inside else Cargo.packed(function, by_value=engine.startswith("ray"))
+    known = _known(function, key, store, inside=inside)
+    cargo = Cargo(function) if inside else Cargo.packed(function, known.modules)
     if cargo is None:
         raise InputError(f"function cannot travel to other processes: {check.show(function)}; pass engine='inline'.")
     given = {
-        "function": identity(function) if store is not None else None,
+        "function": known.text if store is not None else None,
+        "settings": ambient() if store is not None and inside else {},
         "outputs": outputs,
         "records": chosen.shape[1],
     }
@@ -96,6 +112,22 @@ def train_foreign(
     return _in_order(results)
 
 
+def _known(function: Any, key: str | Identity | None, store: Store | None, *, inside: bool) -> Identity:
+    """The function as keys of the store know it; of no interest without one, but for what must travel with it."""
+    if isinstance(key, Identity):
+        found = key
+    elif store is None and inside:
+        return Identity("")
+    else:
+        found = identity(function, key=key, strict=store is not None)
+    if store is not None and found.replaced and not inside and not found.given:
+        raise InputError(
+            f"{found.replaced[0]} was replaced in this process, and others would use what is installed; pass "
+            "engine='inline', or a class of your own."
+        )
+    return found
+
+
 def train_command(
     command: Sequence[str],
     memberships: npt.ArrayLike,
@@ -109,26 +141,27 @@ def train_command(
     timeout: float | None = None,
     progress: bool = False,
 ) -> Iterator[ForeignTrained]:
-    """Start a command for each row of `memberships`, e.g. ["python", "train.py", "{indices}", "{seed}", "{out}"].
+    """Start a command for each row of `memberships`, e.g. ["python", "train.py", "{indices}", "{seed}", "{outputs}"].
 
-    `{indices}` becomes the path of a .npy file with the rows to train on, `{seed}` the seed, and `{out}` the path where
-    the command must write an .npz file with the array named by `output`. Nothing goes through a shell. A command that
-    fails, exceeds `timeout` seconds or writes no such array is started once more; then its model is marked as failed,
-    with the end of its messages. A key of the store holds the command, not the files that it reads: name a new
-    `version` when these change.
+    `{indices}` becomes the path of a .npy file with the rows to train on, ascending, `{seed}` the seed, which a command
+    may leave out, and `{outputs}` (or `{out}`) the path where the command must write an .npz file with the array named
+    by `output`. Nothing goes through a shell. A command that fails, exceeds `timeout` seconds or writes no such array
+    is started once more; then its model is marked as failed, with the end of its messages. A key of the store holds the
+    command and the files that it names, e.g. the script, but not what these read: name a new `version` when that
+    changes.
     """
     if isinstance(command, str) or not len(command) or not all(isinstance(part, str) for part in command):
         raise InputError(
             f"command must be a list of texts, got {check.show(command)}; pass the program and its arguments."
         )
-    missing = [place for place in PLACES if not any(place in part for part in command)]
-    if missing:
-        raise InputError(f"command must use {', '.join(PLACES)}, and lacks {', '.join(missing)}; add them.")
+    check_places(command)
     if timeout is not None:
         timeout = check.within("timeout", timeout, 0.0, np.inf, "pass seconds", include="()")
     chosen, numbers = _models(memberships, seeds)
     count = check.whole("processes", processes, 1, "pass how many processes may work")
     given = {"command": list(command), "output": output, "records": chosen.shape[1], "timeout": timeout}
+    if store is not None:
+        given["files"] = named_files(command)
     results = engines.run(
         command_task,
         _tasks(given, chosen, numbers),
@@ -139,6 +172,21 @@ def train_command(
         progress=progress,
     )
     return _in_order(results)
+
+
+def named_files(command: Sequence[str], folder: Path = Path()) -> dict[str, str]:
+    """Hashes of the files that a command names, from this folder."""
+    return {part: file_hash(str(folder / part)) for part in command if (folder / part).is_file()}
+
+
+def check_places(command: Sequence[str]) -> None:
+    """Refuse a command that is not told which rows to train on, or where to write."""
+    text = "\n".join(command)
+    for short, place in SHORT.items():
+        text = text.replace(short, place)
+    missing = [place for place in PLACES if place not in text]
+    if missing:
+        raise InputError(f"command must use {' and '.join(PLACES)}, and lacks {' and '.join(missing)}; add what lacks.")
 
 
 def _models(memberships: npt.ArrayLike, seeds: npt.ArrayLike) -> tuple[BoolArray, list[int]]:
@@ -158,7 +206,8 @@ def _in_order(results: Iterator[Result]) -> Iterator[ForeignTrained]:
             failed = f"the training from seed {result.task.seed} failed: {result.error} (see {result.info['log']})"
             yield ForeignTrained(index, result.task.seed, failed=failed)
         else:
-            yield ForeignTrained(index, result.task.seed, result.arrays["outputs"], cached=result.cached)
+            outputs = result.arrays["outputs"]
+            yield ForeignTrained(index, result.task.seed, outputs, cached=result.cached, key=result.key)
 
 
 class UnusableError(Exception):
@@ -200,13 +249,13 @@ def _checked(outputs: npt.NDArray[Any], count: int | None) -> npt.NDArray[Any]:
 
 
 def command_task(task: Task, shared: Arrays) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Starts the command of a task and reads what it wrote."""
+    """Starts the command of a task and reads what it wrote; `places` are further words to fill in."""
     given, timeout = task.arguments, task.arguments["timeout"]
     with tempfile.TemporaryDirectory(prefix="dosimeter-") as folder:
         rows, out = Path(folder) / "indices.npy", Path(folder) / "outputs.npz"
         np.save(rows, np.flatnonzero(unpacked(given["members"], given["records"])), allow_pickle=False)
-        values = {"{indices}": str(rows), "{seed}": str(task.seed), "{out}": str(out)}
-        filled = [_filled(part, values) for part in given["command"]]
+        values = {"{indices}": str(rows), "{seed}": str(task.seed), "{outputs}": str(out), "{out}": str(out)}
+        filled = [_filled(part, {**values, **given.get("places", {})}) for part in given["command"]]
         try:
             done = subprocess.run(
                 filled, capture_output=True, text=True, errors="replace", timeout=timeout, check=False
@@ -216,20 +265,33 @@ def command_task(task: Task, shared: Arrays) -> tuple[dict[str, Any], dict[str, 
         except OSError as error:
             raise UnusableError(f"the command could not be started: {error}") from None
         sys.stderr.write(done.stderr)
+        if killed(done.returncode):
+            raise KilledError(f"the command was ended by {signal_name(done.returncode)}")
         if done.returncode:
             end = check.show(done.stderr.strip()[-200:], 220)
             raise UnusableError(f"the command ended with code {done.returncode}: {end}")
-        try:
-            with np.load(out, allow_pickle=False) as file:
-                found = np.array(file[given["output"]])
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise UnusableError(
-                f"the command wrote no array {given['output']!r} to {{out}}: {check.show(str(error))}"
-            ) from None
-    return {"outputs": _checked(found, None)}, {}
+        return {"outputs": _checked(_written(out, given["output"]), None)}, {}
+
+
+def _written(file: Path, name: str) -> npt.NDArray[Any]:
+    """The array that a command wrote."""
+    if not file.exists():
+        raise UnusableError(f"the command wrote no file to {{outputs}}, so no array {name!r}")
+    try:
+        with zipfile.ZipFile(file):  # NumPy would read other files too, and some of them as something else
+            pass
+        with np.load(file, allow_pickle=False) as found:
+            if name in found:
+                return np.array(found[name])
+            names = check.show(", ".join(found.files) or "nothing")
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UnusableError(
+            f"the command wrote no array {name!r} to {{outputs}}, which is no .npz file of numbers: "
+            f"{check.show(str(error))}"
+        ) from None
+    raise UnusableError(f"the command wrote no array {name!r} to {{outputs}}: it holds {names}")
 
 
 def _filled(part: str, values: dict[str, str]) -> str:
-    for place, value in values.items():
-        part = part.replace(place, value)
-    return part
+    """All places at once, so that what is filled in is not searched for places again."""
+    return re.sub("|".join(map(re.escape, values)), lambda found: values[found[0]], part)

@@ -9,16 +9,14 @@ end with other bits than one that was not.
 from __future__ import annotations
 
 import base64
-import inspect
+import importlib
 import pickle
-import sysconfig
+import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from pathlib import Path
-from types import ModuleType
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,7 +29,9 @@ from dosimeter.training import convolutional, dense, functional, sequential
 from dosimeter.training.chain import chain, torch_module
 from dosimeter.training.draws import Draws
 from dosimeter.training.neighbour import Neighbour, Transcript
+from dosimeter.training.reach import reach
 from dosimeter.training.recipe import Recipe
+from dosimeter.training.sources import installed
 
 Factory = Callable[[], Any]
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -40,48 +40,73 @@ SERIES = ("distances", "projections", "deviations", "canaries")  # what a transc
 
 @dataclass(frozen=True)
 class Cargo:
-    """A function of the caller on its way to another process: pickled by value, or as it is within this process."""
+    """A function of the caller on its way to another process: pickled by value, or as it is within this process.
+
+    `states` are hashes of modules that could not be taken along; they must be the same where the function arrives.
+    """
 
     content: Any
+    states: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def packed(cls, value: Any, *, by_value: bool = True) -> Cargo | None:
+    def packed(cls, value: Any, modules: Sequence[str] = ()) -> Cargo | None:
         """None if the value cannot travel.
 
-        `by_value` takes along the code of the caller's own module, which another machine may lack and a waiting process
-        may know in an older form; data that this code refers to go along too.
+        The code and the values of these modules of the caller go along: another machine may lack them, a waiting
+        process may know them in an older form, and one that imports them anew misses what was changed since.
         """
-        import cloudpickle
-
-        module = inspect.getmodule(value.func if isinstance(value, partial) else value)
-        own = by_value and module is not None and not installed(module)
-        try:
-            if own:
-                cloudpickle.register_pickle_by_value(module)
-            return cls(cloudpickle.dumps(value))
-        except Exception:  # whatever the value refers to may refuse in its own way
+        own = [name for name in modules if name in sys.modules and not installed(sys.modules[name])]
+        own = [name for name in own if name != "__main__"]  # always goes by value
+        content = _dumped(value, own)
+        if content is None and own:
+            own = [name for name in own if _dumped(value, [name]) is not None]
+            content = _dumped(value, own)
+        if content is None:
+            own, content = [], _dumped(value, [])
+        if content is None:
             return None
-        finally:
-            if own:
-                cloudpickle.unregister_pickle_by_value(module)
+        left = [name for name in modules if name in sys.modules and name not in own and name != "__main__"]
+        return cls(content, tuple((name, _state(name)) for name in left if not installed(sys.modules[name])))
 
     def opened(self) -> Any:
-        return _opened(self.content) if isinstance(self.content, bytes) else self.content
+        """The function; in another process its modules are compared with those of the caller."""
+        return _opened(self.content, self.states) if isinstance(self.content, bytes) else self.content
 
 
-def installed(module: ModuleType | None) -> bool:
-    """Whether a module belongs to Python or to a package that other machines have too."""
-    file = getattr(module, "__file__", None)
-    if module is None or module.__name__ == "__main__":
-        return False
-    if module.__name__.split(".")[0] == "dosimeter" or file is None:
-        return True
-    return any(Path(file).is_relative_to(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib"))
+class ChangedModuleError(Exception):
+    """A module has other values in a worker process than in the process that called."""
+
+
+def _dumped(value: Any, modules: Sequence[str]) -> bytes | None:
+    import cloudpickle
+
+    registered = []
+    try:
+        for name in modules:
+            cloudpickle.register_pickle_by_value(sys.modules[name])
+            registered.append(name)
+        return bytes(cloudpickle.dumps(value))
+    except Exception:  # whatever the value refers to may refuse in its own way
+        return None
+    finally:
+        for name in registered:
+            cloudpickle.unregister_pickle_by_value(sys.modules[name])
+
+
+def _state(name: str) -> str:
+    return reach(importlib.import_module(name), name, strict=False).digest
 
 
 @lru_cache(maxsize=1)
-def _opened(content: bytes) -> Any:
-    return pickle.loads(content)  # noqa: S301 made by the process that started this one
+def _opened(content: bytes, states: tuple[tuple[str, str], ...]) -> Any:
+    found = pickle.loads(content)  # noqa: S301 made by the process that started this one
+    for name, state in states:
+        if _state(name) != state:
+            raise ChangedModuleError(
+                f"the module {name} has other values in a new process than in the one that called, and cannot travel "
+                "there; pass engine='inline', or set these values when the module is imported"
+            )
+    return found
 
 
 @dataclass(frozen=True)

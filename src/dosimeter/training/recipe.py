@@ -12,6 +12,7 @@ import numpy as np
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.accounting import DpSgd, Sampling
+from dosimeter.evidence import fair_coins, fresh_seed
 
 OPTIMISERS = ("sgd", "adam")
 SAMPLINGS = ("shuffled", "poisson")
@@ -97,13 +98,14 @@ class Dirac:
         object.__setattr__(self, "included", bits)
 
     @classmethod
-    def draw(cls, count: int, *, parameters: int, seed: int) -> Dirac:
-        """Canaries at random among so many parameters, each in or out by a fair coin."""
+    def draw(cls, count: int, *, parameters: int, seed: int | None = None) -> Dirac:
+        """Canaries at random among so many parameters, each in or out by a fair coin; fresh ones without a seed."""
         parameters = check.whole("parameters", parameters, 1, "pass how many parameters the model trains")
         count = check.whole("count", count, 1, "pass a number of canaries up to that of parameters", parameters)
-        rng = np.random.default_rng(np.random.SeedSequence(check.seed(seed)))
+        key = fresh_seed() if seed is None else check.seed(seed)
+        rng = np.random.default_rng(np.random.SeedSequence(key))
         places = rng.choice(parameters, count, replace=False)
-        return cls(tuple(places.tolist()), tuple((rng.random(count) < 0.5).tolist()))
+        return cls(tuple(places.tolist()), tuple(fair_coins(count, key).tolist()))
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,9 @@ def stein_factors(table: Table, theta: float) -> tuple[float, float]:
     flow = np.maximum(mass[:-1] * up, 1e-300)[seen]
     below, above = np.cumsum(mass)[:-1], np.cumsum(mass[::-1])[::-1][1:]
     step = float(((below * above)[seen] / flow).max())
-    slope = float((np.cumsum(mass * (law.mean - law.values))[:-1][seen] / flow).max())
+    away = mass * (law.values - law.mean)
+    inwards = np.where(r < law.mean, -np.cumsum(away)[:-1], np.cumsum(away[::-1])[::-1][1:])  # equal; no digits lost
+    slope = float((inwards[seen] / flow).max())
     return step, max(slope, *_slopes_beyond(table, theta, law.mean, float(r[seen[0]]), float(r[seen[-1]])))
 
 

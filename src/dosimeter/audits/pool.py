@@ -1,0 +1,164 @@
+"""The records of a model's audit: members and held-out records, or one pool that fair coins have parted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dosimeter import _validate as check
+from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
+from dosimeter.evidence import OneRun, Persons, Scores, persons, two_sides
+from dosimeter.models import dataset
+
+_BOTH = "pass members and nonmembers, or data and included"
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Records that a model was trained on and records that it was not, with the persons behind them.
+
+    `included` is the mask of coins over one pool; without it the records are two sides that were split at random.
+    """
+
+    inside: tuple[Any, Any]
+    outside: tuple[Any, Any]
+    included: BoolArray | None
+    mask_seed: int | None
+    groups: tuple[Any, Any] | None
+
+    @property
+    def labels(self) -> tuple[Any, Any] | None:
+        pair = self.inside[1], self.outside[1]
+        return None if pair[0] is None or pair[1] is None else pair
+
+    def evidence(self, members: FloatArray, nonmembers: FloatArray, aggregate: str) -> Scores | OneRun:
+        """The scores of both sides with what is known about their labels."""
+        if self.included is None:
+            return Scores(members, nonmembers, from_loss=True, groups=self.groups, aggregate=aggregate)
+        scores = np.empty(self.included.size)
+        scores[self.included], scores[~self.included] = members, nonmembers
+        ids = None if self.groups is None else self._in_order(*self.groups)
+        return OneRun(scores, self.included, self.mask_seed, ids, aggregate, from_loss=True)
+
+    def _in_order(self, inside: Any, outside: Any) -> npt.NDArray[Any]:
+        assert self.included is not None
+        both = np.concatenate([np.asarray(inside), np.asarray(outside)])
+        order = np.concatenate([np.flatnonzero(self.included), np.flatnonzero(~self.included)])
+        values = np.empty_like(both)
+        values[order] = both
+        return values
+
+    def columns(self, given: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """The columns to look at by group: the classes, and those that were given; one value for each person."""
+        found = {} if self.labels is None else {"class": self.labels}
+        for name, values in given.items():
+            found[name] = self._parted(name, values)
+        if self.groups is None:
+            return found
+        rows = [_first_rows(side) for side in self._persons()]
+        return {name: (np.asarray(a)[rows[0]], np.asarray(b)[rows[1]]) for name, (a, b) in found.items()}
+
+    def _parted(self, name: str, values: Any) -> tuple[Any, Any]:
+        if self.included is None or (isinstance(values, (tuple, list)) and len(values) == 2):
+            pair = values
+        else:
+            column = np.asarray(values)
+            if column.shape != self.included.shape:
+                raise InputError(
+                    f"subgroups[{check.show(name)}] must have one value for each of the {self.included.size} records, "
+                    f"got shape {column.shape}; pass a column of data."
+                )
+            pair = column[self.included], column[~self.included]
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InputError(
+                f"subgroups[{check.show(name)}] must be (values of members, values of nonmembers), got "
+                f"{check.show(pair)}; pass two columns."
+            )
+        sizes = [len(self._side(side)) for side in (0, 1)]
+        for side, (values_of, size) in enumerate(zip(pair, sizes, strict=True)):
+            if np.shape(values_of)[:1] != (size,):
+                kind = ("members", "nonmembers")[side]
+                raise InputError(
+                    f"subgroups[{check.show(name)}] has {np.shape(values_of)} values for {size} {kind}; pass one for "
+                    "each record."
+                )
+        return pair[0], pair[1]
+
+    def _side(self, side: int) -> range:
+        from dosimeter.models._batches import count
+
+        return range(count((self.inside, self.outside)[side][0]))
+
+    def _persons(self) -> tuple[Persons, Persons]:
+        assert self.groups is not None
+        first, second = (persons("groups", ids, len(self._side(side))) for side, ids in enumerate(self.groups))
+        return first, second
+
+    def name_of_member(self, place: int) -> Any:
+        """The person, or the row number in the members or in the pool."""
+        if self.groups is not None:
+            return self._persons()[0].names[place].item()
+        return place if self.included is None else int(np.flatnonzero(self.included)[place])
+
+    def label_of_member(self, place: int) -> str:
+        """The label of a member, of a person's first record; "" where there are none."""
+        if self.inside[1] is None:
+            return ""
+        row = place if self.groups is None else int(_first_rows(self._persons()[0])[place])
+        return str(self.inside[1][row])
+
+
+def _first_rows(found: Persons) -> IntArray:
+    """The first record of each person."""
+    return np.unique(found.place, return_index=True)[1]
+
+
+def read_pool(members: Any, nonmembers: Any, data: Any, included: Any, *, mask_seed: Any, groups: Any) -> Pool:
+    """The records as they were given, in one of the two ways."""
+    split, one_pool = members is not None or nonmembers is not None, data is not None or included is not None
+    if split and one_pool:
+        given = "included" if included is not None else "data"
+        raise InputError(f"{given} and members were both given; {_BOTH}.")
+    if one_pool:
+        if data is None or included is None:
+            raise InputError(f"{'data' if data is None else 'included'} is missing; {_BOTH}.")
+        return _parted_by_coins(data, included, mask_seed, groups)
+    if members is None or nonmembers is None:
+        raise InputError(f"{'members' if members is None else 'nonmembers'} is missing; {_BOTH}.")
+    if mask_seed is not None:
+        raise InputError("mask_seed checks a mask of coins, and none was given; pass data and included.")
+    pool = Pool(dataset(members), dataset(nonmembers), None, None, groups)
+    if groups is not None:
+        two_sides(groups, *(len(pool._side(side)) for side in (0, 1)))
+    return pool
+
+
+def _parted_by_coins(data: Any, included: Any, mask_seed: Any, groups: Any) -> Pool:
+    X, y = dataset(data)
+    mask = check.bits("included", included)
+    size = X.shape[0] if hasattr(X, "shape") else len(X)
+    if mask.size != size:
+        raise InputError(f"included has {mask.size} coins for {size} records; pass one for each record of data.")
+    if mask.all() or not mask.any():
+        raise InputError(
+            f"included is all {'in' if mask[0] else 'out'}; a bound needs records of both kinds, so flip fair coins."
+        )
+    OneRun(np.zeros(size), mask, mask_seed, groups)  # the coins and persons are checked before the model is asked
+    rows = np.flatnonzero(mask), np.flatnonzero(~mask)
+    sides = [(_take(X, part), None if y is None else y[part]) for part in rows]
+    ids = None
+    if groups is not None:
+        names = persons("groups", groups, size)
+        every = names.names[names.place]
+        ids = every[rows[0]], every[rows[1]]
+    return Pool(sides[0], sides[1], mask, mask_seed, ids)
+
+
+def _take(X: Any, rows: IntArray) -> Any:
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    return [X[i] for i in rows] if isinstance(X, list) else X[rows]

@@ -1,0 +1,172 @@
+"""The headline bound: golden numbers, what may not change it, ties, the smallest evidence, its cost."""
+
+import time
+
+import numpy as np
+import pytest
+
+from dosimeter import InputError, OneRun, Scores, Validity, fair_coins, lower_bound, ranked
+from dosimeter.estimators.headline import Bins, coins_bound, pools_bound, rank_bins
+
+
+def coins_case(seed: int, records: int, mu: float) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    inside = rng.random(records) < 0.5
+    return rng.normal(mu * inside, 1), inside
+
+
+def leakers() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(3)
+    inside = rng.random(2000) < 0.5
+    scores = rng.normal(size=2000)
+    return scores + 8 * (inside & (rng.random(2000) < 0.02)), inside
+
+
+# Recomputed by an independent prototype of the same algorithm (its numbers, to the last printed digit).
+@pytest.mark.parametrize(
+    ("scores", "inside", "delta", "expected"),
+    [
+        (*coins_case(1, 200, 2.0), 0.0, 2.735156),
+        (*coins_case(2, 2000, 1.0), 1e-5, 2.091406),
+        (*coins_case(2, 2000, 1.0), 1e-3, 1.131250),
+        (np.round(coins_case(2, 2000, 1.0)[0]), coins_case(2, 2000, 1.0)[1], 0.0, 1.900000),
+        ((np.arange(400) % 2 == 0) * 1.0, np.arange(400) % 2 == 0, 0.0, 4.681250),
+        (np.zeros(400), np.arange(400) % 2 == 0, 0.0, 0.0),
+        (*leakers(), 1e-5, 1.953906),
+    ],
+)
+def test_coins(scores: np.ndarray, inside: np.ndarray, delta: float, expected: float) -> None:
+    assert lower_bound(OneRun(scores, inside), delta=delta).low == pytest.approx(expected, abs=1e-6)
+
+
+def pools_case(seed: int, mu: float, sizes: tuple[int, int]) -> Scores:
+    rng = np.random.default_rng(seed)
+    return Scores(rng.normal(mu, 1, sizes[0]), rng.normal(0, 1, sizes[1]))
+
+
+TWO_VALUES = Scores(np.repeat([1.0, 0.0], [300, 100]), np.repeat([1.0, 0.0], [100, 300]))
+
+
+@pytest.mark.parametrize(
+    ("scores", "delta", "neighbours", "expected"),
+    [
+        (pools_case(4, 1.0, (1000, 1000)), 0.0, "replace", 3.43),
+        (pools_case(4, 1.0, (1000, 1000)), 1e-5, "replace", 3.35),
+        (pools_case(4, 1.0, (1000, 1000)), 1e-5, "add/remove", 1.70),
+        (pools_case(5, 1.5, (100, 3000)), 0.0, "replace", 4.38),
+        (TWO_VALUES, 0.0, "replace", 1.86),
+        (Scores(np.ones(710), np.ones(710)), 0.0, "replace", 0.0),
+    ],
+)
+def test_pools(scores: Scores, delta: float, neighbours: str, expected: float) -> None:
+    found = lower_bound(scores, delta=delta, neighbours=neighbours)
+    assert found.low == pytest.approx(expected, abs=1e-9)
+    assert found.neighbours == neighbours
+
+
+def test_neither_row_order_nor_an_increasing_transform_changes_a_digit() -> None:
+    scores, inside = coins_case(2, 2000, 1.0)
+    first = lower_bound(OneRun(scores, inside), delta=1e-5)
+    order = np.random.default_rng(0).permutation(2000)
+    for other in (OneRun(scores[order], inside[order]), OneRun(np.exp(scores), inside)):
+        assert lower_bound(other, delta=1e-5).to_dict() == first.to_dict()
+    pools = pools_case(4, 1.0, (1000, 700))
+    found = lower_bound(pools, delta=1e-5)
+    turned = Scores(np.exp(pools.members[::-1]), np.exp(np.sort(pools.nonmembers)))
+    assert lower_bound(turned, delta=1e-5).to_dict() == found.to_dict()
+
+
+@pytest.mark.parametrize("size", [*range(5, 60, 7), 100, 208, 710, 1000, 5000])
+def test_constant_scores_prove_nothing(size: int) -> None:
+    constant = Scores(np.full(size, 2.5), np.full(size + size % 3, 2.5))
+    assert lower_bound(constant).low == 0
+    assert lower_bound(constant, delta=1e-5, neighbours="add/remove").low == 0
+    assert lower_bound(OneRun(np.ones(2 * size), np.arange(2 * size) % 2)).low == 0
+    assert ranked(OneRun(np.ones(2 * size), np.arange(2 * size) % 2)).low == 0
+
+
+def test_bins_never_part_equal_scores() -> None:
+    rng = np.random.default_rng(0)
+    for size in (2, 3, 10, 333, 2000):
+        scores = rng.integers(0, 1 + size // 4, size).astype(float)
+        member = rng.random(size) < 0.5
+        bins = rank_bins(scores, member)
+        ordered = np.sort(scores)
+        inner = bins.edges[1:-1]
+        assert np.all(ordered[inner - 1] < ordered[inner])
+        assert bins.total == size and bins.members.sum() == member.sum()
+        assert np.all(bins.members <= bins.records) and np.all(bins.records > 0)
+
+
+def test_bound_is_a_function_of_its_bins() -> None:
+    """What a verifier recomputes from the counts alone."""
+    scores, inside = coins_case(2, 2000, 1.0)
+    found = lower_bound(OneRun(scores, inside), delta=1e-5)
+    kept = Bins(*(np.array(found.details["bins"][name]) for name in ("records", "members")))
+    assert coins_bound(kept, 1e-5, 1 - 0.95).epsilon == found.low
+    pools = lower_bound(pools_case(4, 1.0, (1000, 700)), delta=1e-5)
+    kept = Bins(*(np.array(pools.details["bins"][name]) for name in ("records", "members")))
+    assert pools_bound(kept, 1e-5, 1 - 0.95, "replace").epsilon == pools.low
+
+
+def test_independent_runs_bound_their_two_worlds() -> None:
+    pools = pools_case(4, 1.0, (1000, 1000))
+    runs = lower_bound(Scores(pools.members, pools.nonmembers, independent=True), delta=1e-5)
+    assert runs.low == lower_bound(pools, delta=1e-5, neighbours="add/remove").low
+    assert runs.validity is Validity.INDEPENDENT_RUNS and runs.neighbours == "add/remove"
+    replaced = lower_bound(Scores(pools.members, pools.nonmembers, independent=True), delta=1e-5, neighbours="replace")
+    assert replaced.low == runs.low and replaced.neighbours == "replace"
+
+
+def test_coins_do_not_replace() -> None:
+    with pytest.raises(InputError, match="coins add or remove"):
+        lower_bound(OneRun([1.0, 0.0], [1, 0]), neighbours="replace")
+    with pytest.raises(InputError, match="one of add/remove, replace"):
+        lower_bound(Scores([1.0], [0.0]), neighbours="zero-out")
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-5, 0.01, 0.5])
+def test_smallest_evidence(delta: float) -> None:
+    assert lower_bound(Scores([1.0], [0.0]), delta=delta).low == 0
+    assert lower_bound(OneRun([1.0, 0.0], [1, 0]), delta=delta).low == 0
+    assert "So few records cannot prove any" in lower_bound(Scores([1.0], [0.0])).claim
+
+
+@pytest.mark.parametrize("distance", [0.0, 0.5, 3.0, 50.0])
+@pytest.mark.parametrize("sizes", [(1, 1), (1, 7), (3, 1000), (40, 40), (501, 333)])
+def test_any_sizes_give_a_number_below_the_ceiling(sizes: tuple[int, int], distance: float) -> None:
+    scores = pools_case(7, distance, sizes)
+    for neighbours in ("replace", "add/remove"):
+        found = lower_bound(scores, delta=1e-5, neighbours=neighbours)
+        assert 0 <= found.low <= found.details["largest_provable"]
+
+
+def test_add_remove_is_half_of_replace_without_delta() -> None:
+    scores = pools_case(9, 1.0, (400, 600))
+    assert lower_bound(scores, neighbours="add/remove").low == pytest.approx(lower_bound(scores).low / 2)
+
+
+def test_claim_says_whose_epsilon_the_counts_and_the_ceiling() -> None:
+    claim = lower_bound(pools_case(4, 1.0, (1000, 1000)), delta=1e-5).claim
+    assert "for replacing one record" in claim and "ranked higher" in claim and "1 of 20 audits" in claim
+    perfect = lower_bound(Scores(np.arange(50.0) + 50, np.arange(50.0)))
+    assert perfect.claim.endswith("This is the most that an audit of so many records can prove.")
+    silent = lower_bound(Scores(np.arange(50.0), np.arange(50.0)))
+    assert "A perfect attack on so many records could have proven" in silent.claim
+
+
+def test_scores_the_wrong_way_round_are_named() -> None:
+    scores = pools_case(4, 3.0, (100, 100))
+    turned = lower_bound(Scores(-scores.members, -scores.nonmembers))
+    assert any("the wrong way round" in warning for warning in turned.warnings)
+    assert not lower_bound(scores).warnings
+
+
+def test_cost_grows_like_a_sort() -> None:
+    rng = np.random.default_rng(0)
+    coins = fair_coins(10**6, seed=1)
+    evidence = OneRun(rng.normal(coins, 1), coins)
+    lower_bound(evidence, delta=1e-5)
+    began = time.perf_counter()
+    lower_bound(evidence, delta=1e-5)
+    assert time.perf_counter() - began < 5  # half a second on a quiet machine
