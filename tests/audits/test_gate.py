@@ -83,10 +83,13 @@ def test_a_shift_fails(audit: Audit) -> None:
 
 
 def test_neighbours(audit: Audit) -> None:
-    assert outcome(gate(audit, require_neighbours="replace"), "require") is Outcome.PASS
-    assert outcome(gate(audit, require_neighbours="add/remove"), "require") is Outcome.FAIL
+    one = replace(audit, estimates=(audit.headline,))
+    assert outcome(gate(one, require_neighbours="replace"), "require") is Outcome.PASS
+    assert outcome(gate(one, require_neighbours="add/remove"), "require") is Outcome.FAIL
     other = lower_bound(SCORES, delta=1e-5, neighbours="add/remove")
-    both = replace(audit, estimates=(audit.headline, other, *audit.estimates[1:]))
+    both = replace(audit, estimates=(audit.headline, other))
+    with pytest.raises(InputError, match="the headline of one model is for replacing"):
+        gate(replace(audit, estimates=(other, audit.headline)), max_epsilon=9)
     limit = (other.low + audit.headline.low) / 2
     assert gate(both, max_epsilon=limit)[0].outcome is Outcome.FAIL
     assert passed(gate(both, max_epsilon=limit, require_neighbours="add/remove"))

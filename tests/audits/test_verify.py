@@ -205,9 +205,7 @@ FORGED = {
     "fewer bins": lambda v: v["estimates"][0]["details"].update(bins={"records": [60, 90], "members": [10, 70]}),
     "no bins": lambda v: v["estimates"][0]["details"].pop("bins"),
     "text for bins": lambda v: v["estimates"][0]["details"].update(bins="none"),
-    "counts of another estimate": lambda v: v["estimates"][1]["counts"].update(
-        fp=v["estimates"][1]["counts"]["fp"] + 1
-    ),
+    "counts of another estimate": lambda v: next(e for e in v["estimates"] if e["counts"])["counts"].update(fp=60),
     "the band of the curve": lambda v: v["curve"].update(tpr_low=[1.0] * len(v["curve"]["tpr_low"])),
 }
 

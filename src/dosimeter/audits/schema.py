@@ -314,6 +314,8 @@ def _of_order(file: AuditFile) -> Iterator[str]:
     first = file.estimates[0]
     if kind is None and first.method != "lower-bound":
         yield f"the headline must be lower-bound, the first estimate is {first.method}"
+    if kind is None and first.details.get("game") == "split" and first.neighbours != "replace":
+        yield f"the headline of one model is for replacing a record, the first estimate is for {first.neighbours}"
     if kind == "training" and first.method not in ("claim", "lower-bound"):
         yield f"the headline of a training must be claim or lower-bound, the first estimate is {first.method}"
     if kind == "one-run" and (first.method != "one-run" or first.details.get("selection") != "learned"):
