@@ -161,7 +161,7 @@ def passes(text: str, **options) -> bool:
     try:
         return passed(gate(Audit.from_json(text), max_epsilon=1, **options))
     except InputError as error:
-        assert 0 < len(str(error)) < 1500
+        assert 0 < len(str(error)) <= 500
         return False
 
 

@@ -227,7 +227,7 @@ def read(values: Any, *, what: str = "the audit") -> AuditFile:
         raise InputError(f"{what} {_first(error)}; write it with Audit.to_json.") from None
     problem = next(_contradictions(file), None)
     if problem is not None:
-        raise InputError(f"{what} contradicts itself: {problem}; write it with Audit.to_json.")
+        raise InputError(f"{what} contradicts itself: {problem[:400]}; write it with Audit.to_json.")
     return file
 
 
