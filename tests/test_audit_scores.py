@@ -175,7 +175,7 @@ class TestAudit:
             for bad in (None, 3, [3], "x"):
                 with pytest.raises(InputError):
                     Audit.from_json(json.dumps(values | {name: bad}))
-        with pytest.raises(InputError, match="estimates is empty"):
+        with pytest.raises(InputError, match="bad estimates"):
             Audit.from_json(json.dumps(values | {"estimates": []}))
 
     @pytest.mark.parametrize("text", [None, 3, b"\xff", object()])

@@ -18,7 +18,7 @@ from dosimeter.attacks.references import reference
 from dosimeter.attacks.stacked import Content, class_columns, content_scores, joined, token_columns
 from dosimeter.audits.contest import ANCHORS, anchor_and_pools, contest, stand_in
 from dosimeter.audits.game import deal, shown
-from dosimeter.audits.members_only import bounds_of_throws
+from dosimeter.audits.members_only import throws_of
 from dosimeter.audits.null_band import Pair
 from dosimeter.models import Outputs
 
@@ -89,7 +89,7 @@ def test_every_target_has_its_own_bounds():
 def test_bounds_of_throws_by_hand():
     rng = np.random.default_rng(21)
     pair = Pair(rng.normal(1, 1, 300), rng.normal(0, 1, 300))
-    found = bounds_of_throws(pair, 60, 0.025, [5, 6, 7])
+    found = throws_of(pair, 60, 0.025, [5, 6, 7]).bounds
     for seed, bound in zip((5, 6, 7), found, strict=True):
         coins = fair_coins(300, seed)
         right = int(coins[np.argsort(-np.where(coins, *pair))[:60]].sum())

@@ -12,13 +12,13 @@ from typing import Any
 
 from dosimeter._validate import InputError, show
 from dosimeter.accounting import Guarantee
+from dosimeter.audits import schema
 from dosimeter.audits.guard import Guard
+from dosimeter.audits.schema import SCHEMA
 from dosimeter.estimate import Estimate, plain
 from dosimeter.reading import strict_json
 
 __all__ = ["SCHEMA", "Audit", "Guard"]
-
-SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Audit:
     all hold at once with `joint_confidence`.
     `exposed`: {"record", "score", "threshold_fpr", "label"} each, the most exposed members first.
     `details`: what only the kind of audit that `metadata["kind"]` names has to show.
+    `schema`: the version of the file that it was read from; 1 has no evidence to verify.
     """
 
     estimates: tuple[Estimate, ...]
@@ -45,6 +46,7 @@ class Audit:
     exposed: tuple[Mapping[str, Any], ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    schema: int = SCHEMA
 
     def __post_init__(self) -> None:
         if not self.estimates:
@@ -64,7 +66,7 @@ class Audit:
     def to_dict(self) -> dict[str, Any]:
         """Everything as strict JSON values."""
         return {
-            "schema": SCHEMA,
+            "schema": self.schema,
             "estimates": [e.to_dict() for e in self.estimates],
             "guard": self.guard.to_dict(),
             "risk": plain(self.risk),
@@ -90,16 +92,29 @@ class Audit:
         write_html(self, Path(path))
 
     @classmethod
-    def from_json(cls, text: str) -> Audit:
-        """Read back what `to_json` wrote."""
+    def from_json(cls, text: str | bytes) -> Audit:
+        """Read back what `to_json` wrote, strictly: types, ranges, and numbers that agree with each other.
+
+        Whether the bounds follow from their evidence is for `dosimeter.audits.verify.verify`.
+
+        Args:
+            text: The JSON of an audit, of this version's schema or of an earlier one.
+
+        Returns:
+            The audit. One of schema 1 does not say whose ε its bounds are: their `neighbours` are None.
+
+        Raises:
+            InputError: If the text is not JSON, not an audit, or contradicts itself.
+        """
+        return cls.from_dict(strict_json(text, what="the audit"))
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Audit:
+        """Read back what `to_dict` wrote, as strictly as `from_json`."""
+        version = schema.read(values).schema_
+        guard = values["guard"]
         try:
-            values = strict_json(text, what="the audit")
-            if values["schema"] != SCHEMA:
-                raise InputError(
-                    f"the audit has schema {show(values['schema'])}, this version reads {SCHEMA}; write it again."
-                )
-            guard = values["guard"]
-            return cls(
+            audit = cls(
                 estimates=tuple(Estimate.from_dict(e) for e in values["estimates"]),
                 guard=Guard(guard["shift"], guard["checked"], guard["evidence"]),
                 risk=values["risk"],
@@ -112,10 +127,18 @@ class Audit:
                 exposed=tuple(values["exposed"]),
                 details=values.get("details", {}),
                 metadata=values["metadata"],
+                schema=version,
             )
+            said = str(audit.guard)
         except InputError:
             raise
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise InputError(
                 f"this is not the JSON of an audit ({show(str(error))}); write it with Audit.to_json."
             ) from None
+        if version == SCHEMA and said != guard["verdict"]:
+            raise InputError(
+                f"the audit contradicts itself: guard.verdict is {show(guard['verdict'])}, its evidence says "
+                f"{show(said)}; write it with Audit.to_json."
+            )
+        return audit

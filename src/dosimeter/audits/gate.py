@@ -1,86 +1,368 @@
-"""Rules that a release must keep, checked against an audit."""
+"""Rules that a release must keep, checked against an audit that is verified first."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.audits.audit import Audit
-from dosimeter.estimate import Validity, number
+from dosimeter.audits.verify import Standing, Verification, verify
+from dosimeter.estimate import Estimate, Validity, number, percent
+from dosimeter.estimators.claims import change
+from dosimeter.evidence import OneRun, Scores
 
+__all__ = ["InvalidAuditError", "Outcome", "Verdict", "gate", "junit", "markdown", "passed"]
+
+MAX_DELTA = 1e-3
+MOST_FAILED = 0.01  # of the trainings
+REVERSED = 3.5  # standard errors of the AUC below one half: chance in 1 of 4000 audits
 NO_BOUND = (Validity.INSTANCE_METRIC, Validity.MEASUREMENT, Validity.EXPLORATORY)
+NEIGHBOURS = ("add/remove", "replace")
+
+
+class InvalidAuditError(InputError):
+    """An audit whose numbers do not follow from its evidence: no rule was looked at."""
+
+
+class Outcome(StrEnum):
+    """What became of a rule. A note is no rule: it says what nobody checked."""
+
+    PASS = "pass"
+    FAIL = "FAIL"
+    UNDECIDED = "UNDECIDED"
+    NOTE = "note"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One rule and whether the audit keeps it."""
+    """One rule, what became of it, and why."""
 
     rule: str
-    passed: bool
+    outcome: Outcome
     reason: str
 
+    @property
+    def passed(self) -> bool:
+        """Whether the rule does not stop a release."""
+        return self.outcome in (Outcome.PASS, Outcome.NOTE)
+
     def __str__(self) -> str:
-        return f"{'pass' if self.passed else 'FAIL'}  {self.rule}: {self.reason}"
+        return f"{self.outcome}  {self.rule}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class _Rules:
+    max_epsilon: float | None
+    max_delta: float
+    min_confidence: float | None
+    max_tpr_at_fpr: Mapping[float, float]
+    neighbours: str | None
+    no_shift: bool
+    allowed: frozenset[str]
 
 
 def gate(
     audit: Audit,
     *,
     max_epsilon: float | None = None,
-    max_tpr_at_fpr: dict[float, float] | None = None,
+    max_delta: float = MAX_DELTA,
+    min_confidence: float | None = None,
+    max_tpr_at_fpr: Mapping[float, float] | None = None,
+    require_neighbours: str | None = None,
     require_no_shift: bool = False,
+    allow_shift: bool = False,
+    allow_undecided: bool = False,
+    allow_failed: bool = False,
+    allow_unverified: bool = False,
+    data: Scores | OneRun | None = None,
 ) -> list[Verdict]:
-    """Check an audit against limits; at least one rule must be given.
+    """Verify an audit, then check it against limits.
 
-    `max_epsilon` limits the headline: a proven ε above it fails, and so does a measured one where the headline is no
-    bound. `max_tpr_at_fpr` limits the *measured* TPR, which is stricter than its confidence limit. `require_no_shift`
-    fails also where no shift check was made.
+    A limit is kept if the audit could have found that it is broken and did not. Where it could not, because even a
+    perfect attack on so few records proves no more than the limit, or because the scores are the wrong way round, the
+    rule is undecided, which does not pass. A shift that was found, a δ above `max_delta`, more than 1 % of failed
+    trainings and a headline without evidence fail whether or not a limit is given for them.
+
+    Args:
+        audit: The audit.
+        max_epsilon: The largest ε that the headline may prove, or measure where it is no bound.
+        max_delta: The largest δ at which that ε may stand.
+        min_confidence: The least confidence of the headline.
+        max_tpr_at_fpr: The largest *measured* TPR at each of some FPRs, e.g. {0.01: 0.05}.
+        require_neighbours: Whose ε is limited: "add/remove" or "replace". An audit that bounds both is held to that
+            bound; one that bounds the other alone fails.
+        require_no_shift: Deprecated: a shift that was found fails anyway. Fails also where nobody looked for one.
+        allow_shift: Let an audit through in which members and non-members differ without the model.
+        allow_undecided: Let undecided rules through.
+        allow_failed: Let failed trainings through.
+        allow_unverified: Let an audit through that carries no evidence for its headline, such as one of schema 1.
+        data: The scores that the audit was made of, to verify its evidence too.
+
+    Returns:
+        One verdict for each rule, those that were asked for first, and notes on what nobody checked.
+
+    Raises:
+        InvalidAuditError: If a number of the audit does not follow from its evidence.
+        InputError: If no limit is given, or one cannot be a limit.
+
+    >>> import numpy as np
+    >>> from dosimeter.audits.scores import audit_scores
+    >>> rng = np.random.default_rng(0)
+    >>> audit = audit_scores(Scores(rng.normal(2, 1, 200), rng.normal(0, 1, 200)))
+    >>> print(gate(audit, max_epsilon=1)[0].outcome)
+    FAIL
     """
-    limits = max_tpr_at_fpr or {}
-    if max_epsilon is None and not limits and not require_no_shift:
-        raise InputError("gate needs a rule; pass --max-epsilon, --max-tpr-at-fpr FPR=TPR or --require-no-shift.")
-    found = []
-    if max_epsilon is not None:
-        limit = check.within(
-            "max_epsilon", max_epsilon, 0.0, float("inf"), "pass the largest ε that may be proven", include="[)"
+    if require_no_shift:
+        warnings.warn(
+            "require_no_shift is deprecated: a shift that was found fails anyway; it only adds that nobody may have "
+            "left the check out",
+            DeprecationWarning,
+            stacklevel=2,
         )
-        head = audit.headline
-        measured = head.validity in NO_BOUND
-        shown = head.epsilon if measured else head.low
-        says = f"measures ε = {number(shown)}" if measured else f"proves ε ≥ {number(shown)}"
-        reason = f"the attack {says} at δ = {head.delta:g} ({head.validity})"
-        found.append(Verdict(f"max-epsilon {limit:g}", shown <= limit, reason))
-    for fpr, tpr in limits.items():
-        limit = check.within("max_tpr_at_fpr", tpr, 0.0, 1.0, "pass e.g. 0.01=0.05")
-        points = audit.curve.get("tpr_at_fpr") or []
+    options = {
+        "shift": allow_shift,
+        "undecided": allow_undecided,
+        "failed": allow_failed,
+        "unverified": allow_unverified,
+    }
+    rules = _Rules(
+        None if max_epsilon is None else _limit("max_epsilon", max_epsilon, float("inf"), "the largest ε to let pass"),
+        _limit("max_delta", max_delta, 1.0, "the largest δ to let pass, e.g. 1e-3"),
+        None if min_confidence is None else check.confidence(min_confidence),
+        _tpr_limits(max_tpr_at_fpr),
+        None if require_neighbours is None else check.choice("require_neighbours", require_neighbours, NEIGHBOURS),
+        check.flag("require_no_shift", require_no_shift),
+        frozenset(name for name, value in options.items() if check.flag(f"allow_{name}", value)),
+    )
+    asked = (rules.max_epsilon, rules.min_confidence, rules.neighbours)
+    if all(rule is None for rule in asked) and not rules.max_tpr_at_fpr and not rules.no_shift:
+        raise InputError("gate needs a limit; pass max_epsilon, max_tpr_at_fpr, min_confidence or require_neighbours.")
+    found = verify(audit, data=data)
+    if not found.valid:
+        first = found.contradictions[0]
+        raise InvalidAuditError(f"the audit is not valid: {first.subject}: {first.reason}. No rule was looked at.")
+    return [verdict for rule in _RULES for verdict in rule(audit, found, rules)]
+
+
+def passed(verdicts: list[Verdict]) -> bool:
+    """Whether no rule stops the release."""
+    return all(v.passed for v in verdicts)
+
+
+def _limit(name: str, value: Any, most: float, what: str) -> float:
+    return check.within(name, value, 0.0, most, f"pass {what}", include="[)" if most == float("inf") else "[]")
+
+
+def _tpr_limits(given: Any) -> dict[float, float]:
+    limits: dict[float, float] = {}
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"max_tpr_at_fpr must be a mapping, got {check.show(given)}; pass e.g. {{0.01: 0.05}}.")
+    for fpr, tpr in (given or {}).items():
+        remedy = "pass {FPR: TPR}, e.g. {0.01: 0.05}"
+        rate = check.within("max_tpr_at_fpr", fpr, 0.0, 1.0, remedy)
+        limits[rate] = min(limits.get(rate, 1.0), check.within("max_tpr_at_fpr", tpr, 0.0, 1.0, remedy))
+    return limits
+
+
+# --- the rules --------------------------------------------------------------------------------------------
+
+
+def _undecided(rules: _Rules, rule: str, reason: str) -> Verdict:
+    """Undecided, unless that was allowed; then a note says what was let through."""
+    if "undecided" in rules.allowed:
+        return Verdict(rule, Outcome.NOTE, f"undecided, and let through: {reason}")
+    return Verdict(rule, Outcome.UNDECIDED, reason)
+
+
+def _judged(rules: _Rules, name: str, rule: str, kept: bool, reason: str) -> Verdict:
+    if kept:
+        return Verdict(rule, Outcome.PASS, reason)
+    if name in rules.allowed:
+        return Verdict(rule, Outcome.NOTE, f"let through: {reason}")
+    return Verdict(rule, Outcome.FAIL, reason)
+
+
+def _limited(audit: Audit, rules: _Rules) -> Estimate:
+    """The estimate that limits apply to: the headline, or the same bound for the neighbours that are asked for."""
+    head = audit.headline
+    same = [e for e in audit.estimates if e.method == head.method and e.neighbours == rules.neighbours]
+    return same[0] if rules.neighbours is not None and same and "bins" in same[0].details else head
+
+
+def _epsilon(audit: Audit, found: Verification, rules: _Rules) -> Iterator[Verdict]:
+    if rules.max_epsilon is None:
+        return
+    limited, limit = _limited(audit, rules), rules.max_epsilon
+    rule = f"max-epsilon {limit:g}"
+    says = "measures ε =" if limited.validity in NO_BOUND else "proves ε ≥"
+    of = f" for {change(limited.neighbours)}" if limited.neighbours else ""
+    reason = f"the attack {says} {number(limited.epsilon)}{of} at δ = {limited.delta:g} ({limited.validity})"
+    if limited.epsilon > limit:
+        yield Verdict(rule, Outcome.FAIL, reason)
+        return
+    most = found.most if limited is audit.headline else limited.details.get("largest_provable")
+    if most is not None and most <= limit:
+        size = f"{reason}, but even a perfect attack on as many records could not have shown more than {number(most)}"
+        yield _undecided(rules, rule, f"{size}; audit more records")
+    elif (auc := _reversed(audit, found)) is not None:
+        yield _undecided(rules, rule, f"{reason}, but the scores look the wrong way round (AUC {auc:.2f}); negate them")
+    else:
+        yield Verdict(rule, Outcome.PASS, reason)
+
+
+def _reversed(audit: Audit, found: Verification) -> float | None:
+    """The AUC if it lies so far below one half that the scores must be the wrong way round."""
+    sizes = _sizes(audit)
+    auc = found.auc if found.auc is not None else audit.curve.get("auc")
+    if auc is None or sizes is None:
+        return None
+    error = ((sum(sizes) + 1) / (12 * sizes[0] * sizes[1])) ** 0.5  # of the rank sum where nothing leaks
+    return auc if auc < 0.5 - REVERSED * error else None
+
+
+def _sizes(audit: Audit) -> tuple[int, int] | None:
+    for estimate in audit.estimates:
+        bins = estimate.details.get("bins")
+        if bins is not None:
+            inside = int(sum(bins["members"]))
+            return inside, int(sum(bins["records"])) - inside
+        if estimate.counts is not None:
+            return estimate.counts.members, estimate.counts.nonmembers
+    return None
+
+
+def _tpr(audit: Audit, found: Verification, rules: _Rules) -> Iterator[Verdict]:
+    points = audit.curve.get("tpr_at_fpr") or []
+    for fpr, limit in rules.max_tpr_at_fpr.items():
         if not points:
             raise InputError(f"max_tpr_at_fpr names the FPR {fpr:g}, but this audit has no ROC curve; use max_epsilon.")
         point = next((p for p in points if abs(p["fpr"] - fpr) < 1e-12), None)
         if point is None:
             known = ", ".join(f"{p['fpr']:g}" for p in points)
             raise InputError(f"max_tpr_at_fpr names the FPR {fpr:g}, the audit has {known}; use one of these.")
+        rule = f"max-tpr-at-fpr {fpr:g}={limit:g}"
         reason = f"the attack finds {100 * point['tpr']:.3g} % of the members at an FPR of {100 * fpr:g} %"
-        found.append(Verdict(f"max-tpr-at-fpr {fpr:g}={limit:g}", point["tpr"] <= limit, reason))
-    if require_no_shift:
-        passed = audit.guard.checked and not audit.guard.shift
-        found.append(Verdict("require-no-shift", passed, str(audit.guard)))
-    return found
+        curve, sizes = found.of("curve"), _sizes(audit)
+        if point["tpr"] > limit:
+            yield Verdict(rule, Outcome.FAIL, reason)
+        elif curve is None or curve.standing is not Standing.FOLLOWS:
+            yield _judged(rules, "unverified", rule, False, f"{reason}, but the curve carries no evidence")
+        elif sizes is not None and fpr * sizes[1] < 1:
+            few = f"{reason}, but {sizes[1]} non-members are too few to measure it there"
+            yield _undecided(rules, rule, few)
+        elif (auc := _reversed(audit, found)) is not None:
+            yield _undecided(rules, rule, f"{reason}, but the scores look the wrong way round (AUC {auc:.2f})")
+        else:
+            yield Verdict(rule, Outcome.PASS, reason)
+
+
+def _delta(audit: Audit, _found: Verification, rules: _Rules) -> Iterator[Verdict]:
+    delta = _limited(audit, rules).delta
+    reason = f"the headline stands at δ = {delta:g}"
+    outcome = Outcome.PASS if delta <= rules.max_delta else Outcome.FAIL
+    yield Verdict(f"max-delta {rules.max_delta:g}", outcome, reason)
+
+
+def _confidence(audit: Audit, _found: Verification, rules: _Rules) -> Iterator[Verdict]:
+    if rules.min_confidence is not None:
+        level = _limited(audit, rules).confidence
+        outcome = Outcome.PASS if level >= rules.min_confidence - 1e-12 else Outcome.FAIL
+        yield Verdict(f"min-confidence {rules.min_confidence:g}", outcome, f"the headline holds with {percent(level)}")
+
+
+def _neighbours(audit: Audit, _found: Verification, rules: _Rules) -> Iterator[Verdict]:
+    if rules.neighbours is not None:
+        has = _limited(audit, rules).neighbours
+        outcome = Outcome.PASS if has == rules.neighbours else Outcome.FAIL
+        reason = f"the bound is for {change(has)}" if has else "the audit does not say whose ε it bounds"
+        yield Verdict(f"require-neighbours {rules.neighbours}", outcome, reason)
+
+
+def _shift(audit: Audit, _found: Verification, rules: _Rules) -> Iterator[Verdict]:
+    guard = audit.guard
+    if guard.shift:
+        yield _judged(rules, "shift", "no shift", False, str(guard))
+    elif not guard.checked and rules.no_shift:
+        yield Verdict("require-no-shift", Outcome.FAIL, str(guard))
+    elif not guard.checked:
+        yield Verdict("shift", Outcome.NOTE, str(guard))
+    else:
+        yield Verdict("no shift", Outcome.PASS, str(guard))
+
+
+def _trainings(audit: Audit, _found: Verification, rules: _Rules) -> Iterator[Verdict]:
+    counted = audit.metadata.get("trainings")
+    if not isinstance(counted, Mapping):
+        return
+    numbers = {key: value for key, value in counted.items() if type(value) is int and value >= 0}
+    told = [numbers.get(key, 0) for key in ("done", "failed", "spared")]
+    # Audits of schema 1 counted "computed" and "cached"; a failed training was computed, too.
+    total = max(numbers.get("asked", 0), numbers.get("computed", 0) + numbers.get("cached", 0))
+    lost = max(numbers.get("asked", 0) - told[0] - told[2], told[1])
+    total = max(total, lost)
+    if total == 0:
+        return
+    rule = f"failed trainings at most {percent(MOST_FAILED)}"
+    reason = f"{lost} of {total} trainings failed or are missing"
+    yield _judged(rules, "failed", rule, lost <= MOST_FAILED * total, reason)
+
+
+def _verified(audit: Audit, found: Verification, rules: _Rules) -> Iterator[Verdict]:
+    head = found.headline
+    reason = f"{head.subject}: {head.reason}"
+    yield _judged(rules, "unverified", "verified", head.standing is Standing.FOLLOWS, reason)
+
+
+_Rule = Callable[[Audit, Verification, _Rules], Iterator[Verdict]]
+_RULES: tuple[_Rule, ...] = (_epsilon, _tpr, _confidence, _neighbours, _delta, _shift, _trainings, _verified)
+
+
+# --- for pipelines ----------------------------------------------------------------------------------------
 
 
 def junit(verdicts: list[Verdict]) -> str:
-    """The verdicts as JUnit XML, for pipelines that show test results."""
+    """The verdicts as JUnit XML, for pipelines that show test results; notes are skipped tests."""
     failures = sum(not v.passed for v in verdicts)
+    skipped = sum(v.outcome is Outcome.NOTE for v in verdicts)
     cases = []
     for verdict in verdicts:
-        head = f"  <testcase classname={quoteattr('dosimeter.gate')} name={quoteattr(verdict.rule)}"
-        if verdict.passed:
+        head = f"  <testcase classname={quoteattr('dosimeter.gate')} name={quoteattr(_printable(verdict.rule))}"
+        message = quoteattr(_printable(verdict.reason))
+        if verdict.outcome is Outcome.PASS:
             cases.append(head + "/>")
+        elif verdict.outcome is Outcome.NOTE:
+            cases.append(f"{head}>\n    <skipped message={message}/>\n  </testcase>")
         else:
-            cases.append(f"{head}>\n    <failure message={quoteattr(verdict.reason)}/>\n  </testcase>")
+            kind = quoteattr(str(verdict.outcome).lower())
+            cases.append(f"{head}>\n    <failure type={kind} message={message}/>\n  </testcase>")
     body = "\n".join(cases)
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
-        f'<testsuite name="dosimeter gate" tests="{len(verdicts)}" failures="{failures}">\n{body}\n</testsuite>\n'
+        f'<testsuite name="dosimeter gate" tests="{len(verdicts)}" failures="{failures}" skipped="{skipped}">\n'
+        f"{body}\n</testsuite>\n"
     )
+
+
+def _printable(text: str) -> str:
+    """Without characters that XML cannot hold."""
+    return "".join(c if c.isprintable() or c == " " else "�" for c in text)
+
+
+def markdown(verdicts: list[Verdict], *, name: str = "the audit") -> str:
+    """The verdicts as a Markdown table, for a pull request or a job summary."""
+    state = "passes" if passed(verdicts) else "does not pass"
+    lines = [f"### dosimeter gate: {_cell(name)} {state}", "", "| | rule | reason |", "|---|---|---|"]
+    lines += [f"| {v.outcome} | {_cell(v.rule)} | {_cell(v.reason)} |" for v in verdicts]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """Text that stays text in a cell of a Markdown table."""
+    shown = "".join(f"\\{c}" if c in "\\`*_[]<>|!#~" else c for c in _printable(" ".join(text.split())))
+    return shown.replace("&", "&amp;")

@@ -121,7 +121,7 @@ def audit_members_only(
     if guesses == "auto":
         guesses = _chosen(field, [(*common, a) for a in own.values()], baseline.answers[baseline.best], level)
     throws = [coins + k for k in range(repeats)]
-    c_bounds = bounds_of_throws(baseline.pairs[baseline.best], guesses, level / 2, throws)
+    without = throws_of(baseline.pairs[baseline.best], guesses, level / 2, throws)
     found: list[Estimate] = []
     rows: list[dict[str, Any]] = []
     attacks: list[Pair] = []
@@ -129,13 +129,13 @@ def audit_members_only(
         pair = field.score(*common, seen)
         _refuse_constant(pair, label)
         verdict = judge(pair, baseline.pairs, level=min(level, LEVEL)) if baseline.has_null else None
-        bounds = c_bounds, bounds_of_throws(pair, guesses, level / 2, throws)
+        bounds = without, throws_of(pair, guesses, level / 2, throws)
         estimate = _measured(
             pair, baseline, verdict, bounds, guesses, confidence, coins, label if len(targets) > 1 else ""
         )
         found.append(estimate)
         attacks.append(pair)
-        rows.append(_row(label, pair, estimate, verdict, bounds[1] - bounds[0], confidence, coins))
+        rows.append(_row(label, pair, estimate, verdict, bounds[1].bounds - bounds[0].bounds, confidence, coins))
     first = next(iter(targets))
     found.append(_one_run(shown(*attacks[0], seed=coins), confidence, coins))
     guard, curve, real_details = _unchecked(), {}, None
@@ -278,21 +278,29 @@ def _right(pair: Pair, numbers: Any) -> Any:
     return np.cumsum(order < pair.real.size)[numbers - 1]
 
 
-def bounds_of_throws(pair: Pair, guesses: str | int, level: float, throws: Sequence[int]) -> FloatArray:
+@dataclass(frozen=True, eq=False)
+class Throws:
+    """The bound for each throw of the coins, and the guesses and right guesses behind it."""
+
+    bounds: FloatArray
+    counts: list[tuple[int, int]]
+
+
+def throws_of(pair: Pair, guesses: str | int, level: float, throws: Sequence[int]) -> Throws:
     """The bound at one level for each throw of the coins; the same seed throws the same coins for every attack."""
-    return np.array(
-        [
-            panoramia(baseline=None, attack=shown(*pair, seed=seed), confidence=1.0 - level, guesses=guesses).epsilon
-            for seed in throws
-        ]
-    )
+    found = [
+        panoramia(baseline=None, attack=shown(*pair, seed=seed), confidence=1.0 - level, guesses=guesses)
+        for seed in throws
+    ]
+    counts = [(int(e.details["attack"]["guesses"]), int(e.details["attack"]["correct"])) for e in found]
+    return Throws(np.array([e.epsilon for e in found]), counts)
 
 
 def _measured(
     pair: Pair,
     baseline: Baseline,
     verdict: Verdict | None,
-    bounds: tuple[FloatArray, FloatArray],
+    bounds: tuple[Throws, Throws],
     guesses: str | int,
     confidence: float,
     coins: int,
@@ -306,7 +314,7 @@ def _measured(
     once = panoramia(
         baseline=shown(*best, seed=coins), attack=shown(*pair, seed=coins), confidence=confidence, guesses=guesses
     )
-    c, both = (float(np.median(values)) for values in bounds)
+    c, both = (float(np.median(part.bounds)) for part in bounds)
     raw = max(0.0, both - c)
     passed = verdict.stands_out if verdict is not None else once.details["null_p_value"] <= 1.0 - confidence
     reported = raw if passed else 0.0
@@ -334,7 +342,8 @@ def _measured(
             "c_plus_epsilon_lb": both,
             "epsilon_raw": raw,
             "epsilon_of_first_throw": once.epsilon,
-            "throws": bounds[0].size,
+            "throws": bounds[0].bounds.size,
+            "throw_counts": {"baseline": bounds[0].counts, "attack": bounds[1].counts},
             "stands_out": passed,
             "verdict": None if verdict is None else verdict.to_dict(),
             "target": label or "model",

@@ -24,7 +24,9 @@ from dosimeter.cli.plan import plan
 from dosimeter.cli.report import report
 from dosimeter.cli.run import run
 from dosimeter.cli.selftest import selftest
+from dosimeter.cli.sign import sign
 from dosimeter.cli.store import store
+from dosimeter.cli.verify import verify
 
 app = typer.Typer(
     help="How much privacy has this machine-learning model really cost the people in its training data?",
@@ -32,7 +34,11 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (demo, audit, estimate, one_run, panoramia, account, choose, claim, run, report, gate, plan, selftest):
+COMMANDS = (
+    *(demo, audit, estimate, one_run, panoramia, account, choose, claim, run, report),
+    *(verify, gate, sign, plan, selftest),
+)
+for command in COMMANDS:
     app.command(name=command.__name__.replace("_", "-"))(command)
 app.add_typer(store, name="store")
 

@@ -23,6 +23,7 @@ def report(
 
         dosimeter report audit.json --html audit.html
     """
+    from dosimeter._validate import InputError, show
     from dosimeter.audits.audit import Audit
     from dosimeter.reading import read_text
     from dosimeter.report import write_html, write_png
@@ -30,9 +31,16 @@ def report(
     audit = Audit.from_json(read_text(file))
     if html is None and png is None:
         html = Path("audit.html")
-    if html is not None:
-        write_html(audit, html)
-        err.print(f"written: {html}", markup=False)
-    if png is not None:
-        write_png(audit, png)
-        err.print(f"written: charts in {png}", markup=False)
+    try:
+        if html is not None:
+            write_html(audit, html)
+            err.print(f"written: {html}", markup=False)
+        if png is not None:
+            write_png(audit, png)
+            err.print(f"written: charts in {png}", markup=False)
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise InputError(
+            f"{file} holds details that cannot be drawn ({show(error)}); write it again with Audit.to_json."
+        ) from None

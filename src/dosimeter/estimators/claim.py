@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -87,6 +87,40 @@ class _Bets:
             logs -= top[:, None]
             parts[row] = top + np.log(np.exp(logs, out=logs).mean(axis=1)) + math.log(weight)
         return np.asarray(np.logaddexp.reduce(parts, axis=0))
+
+
+class Marks(NamedTuple):
+    """Numbers of runs on which bets were placed, and what had been won and lost by then: (wins/losses, in/out, τ)."""
+
+    runs: FloatArray
+    counts: FloatArray
+
+    def top(self, goal: float) -> float:
+        """An ε at which no wealth reaches the goal: ln W ≤ 2·wins·e^−ε is below it there."""
+        return max(1.0, math.log(2.0 * max(1.0, float(self.runs[-1])) / goal) + 1.0)
+
+    def wealth(self, pairs: Sequence[tuple[float, float]]) -> float:
+        """ln of the largest wealth at a mark, of bets against these pairs (ε, δ)."""
+        return float(_Bets(pairs).log_wealth(self.counts, self.runs).max())
+
+    def bound(self, epsilon: float, delta: float, goal: float) -> float:
+        """The ε up to which every claim (ε, δ) is rejected; `epsilon` is the one that was claimed."""
+        grid = _grid(epsilon, self.top(goal))
+        gaps = np.array([self.wealth([(e, delta)]) - goal for e in grid])
+        kept = int(np.argmax(gaps < 0.0))
+        if kept == 0:
+            return 0.0
+        from scipy.optimize import brentq
+
+        return float(brentq(lambda e: self.wealth([(e, delta)]) - goal, grid[kept - 1], grid[kept], xtol=1e-12))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Whole numbers as JSON values."""
+        return {"runs": self.runs.astype(np.int64).tolist(), "counts": self.counts.astype(np.int64).tolist()}
+
+
+def _grid(epsilon: float, top: float) -> FloatArray:
+    return np.union1d(np.linspace(0.0, top, 13), min(epsilon, top))
 
 
 class ClaimTest:
@@ -179,21 +213,22 @@ class ClaimTest:
 
         Wealth is looked at at the marked runs, at the rejection and now, which is as valid as looking always.
         """
+        return self._all_marks().bound(self.epsilon, self.delta, self.goal)
+
+    def _all_marks(self) -> Marks:
         marks = [*self._trail, (self._bet_runs, self._counts)]
-        runs, counts = np.array([float(n) for n, _ in marks]), np.stack([c for _, c in marks])
-        top = max(1.0, math.log(2.0 * max(1, self._bet_runs) / self.goal) + 1.0)  # ln W ≤ 2·wins·e^−ε is below the goal
+        return Marks(np.array([float(n) for n, _ in marks]), np.stack([c for _, c in marks]))
 
-        def gap(epsilon: float) -> float:
-            return float(_Bets([(epsilon, self.delta)]).log_wealth(counts, runs).max()) - self.goal
-
-        grid = np.union1d(np.linspace(0.0, top, 13), min(self.epsilon, top))
-        gaps = np.array([gap(e) for e in grid])
-        kept = int(np.argmax(gaps < 0.0))
-        if kept == 0:
-            return 0.0
-        from scipy.optimize import brentq
-
-        return float(brentq(gap, grid[kept - 1], grid[kept], xtol=1e-12))
+    def marks(self) -> Marks:
+        """The few marks that the lower bound and the verdict rest on: with them alone both come out the same."""
+        every = self._all_marks()
+        low = every.bound(self.epsilon, self.delta, self.goal)
+        tops = [*_grid(self.epsilon, every.top(self.goal)), low]
+        looks = [_Bets([(e, self.delta)]).log_wealth(every.counts, every.runs).argmax() for e in tops]
+        looks.append(self._bets.log_wealth(every.counts, every.runs).argmax())
+        some = np.unique([*looks, every.runs.size - 1])
+        few = Marks(every.runs[some], every.counts[some])
+        return few if few.bound(self.epsilon, self.delta, self.goal) == low else every
 
     def to_dict(self) -> dict[str, Any]:
         """The whole state as plain JSON values."""
@@ -333,5 +368,6 @@ def claim(
             "needed_log_wealth": test.goal,
             "claimed_epsilon": test.epsilon,
             "pairs": test.pairs,
+            "marks": test.marks().to_dict(),
         },
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -55,23 +56,30 @@ def lower_bound(
     relation = _relation(evidence, neighbours)
     scores, member = _pooled(evidence)
     bins = rank_bins(scores, member)
-    proof = prove(bins, game, relation, delta, 1 - confidence)
+    found = bound_of_bins(bins, game, relation, delta=delta, confidence=confidence, unit=evidence.unit)
+    return replace(found, warnings=_warnings(evidence, scores, member))
+
+
+def bound_of_bins(
+    bins: Bins, game: str, neighbours: str, *, delta: float, confidence: float, unit: str = "record"
+) -> Estimate:
+    """The whole estimate as a function of counts in bins of ranks: what a verifier compares an audit with."""
+    proof = prove(bins, game, neighbours, delta, 1 - confidence)
     most = max(
-        proof.epsilon, largest_provable(int(bins.members.sum()), bins.total, game, relation, delta, 1 - confidence)
+        proof.epsilon, largest_provable(int(bins.members.sum()), bins.total, game, neighbours, delta, 1 - confidence)
     )
     return proven(
         proof.epsilon,
         delta,
         confidence,
         METHOD,
-        _VALIDITY[game],
-        _in_counts(proof, game, evidence.unit, confidence, most),
-        neighbours=relation,
-        unit=evidence.unit,
-        warnings=_warnings(evidence, scores, member),
+        VALIDITY[game],
+        _in_counts(proof, game, unit, confidence, most),
+        neighbours=neighbours,
+        unit=unit,
         details={
             "game": game,
-            "unit": evidence.unit,
+            "unit": unit,
             "records": bins.total,
             "tested": {
                 "upper": proof.upper,
@@ -82,12 +90,12 @@ def lower_bound(
             "learned": proof.learned,
             "allowance": proof.allowance,
             "largest_provable": most,
-            "bins": {"records": bins.records, "members": bins.members},
+            "bins": {"records": bins.records.tolist(), "members": bins.members.tolist()},
         },
     )
 
 
-_VALIDITY = {
+VALIDITY = {
     "coins": Validity.FINITE_SAMPLE,
     "split": Validity.RANDOM_SPLIT,
     "runs": Validity.INDEPENDENT_RUNS,

@@ -41,6 +41,7 @@ class Strength(NamedTuple):
     guesses: int
     correct: int
     recall: float
+    path: tuple[int, ...] | None = None  # right guesses at the checkpoints of a walk
 
     @property
     def saturated(self) -> bool:
@@ -48,7 +49,8 @@ class Strength(NamedTuple):
         return self.bound > 0.0 and self.correct == self.guesses
 
     def to_dict(self) -> dict[str, Any]:
-        return self._asdict() | {"saturated": self.saturated}
+        found = self._asdict() | {"saturated": self.saturated}
+        return found if self.path is not None else {key: value for key, value in found.items() if key != "path"}
 
 
 def bound_curve(evidence: OneRun, level: float) -> BoundCurve:
@@ -93,7 +95,8 @@ def _strength(evidence: OneRun, level: float, guesses: str | int) -> Strength:
     if guesses == "ranked":
         found = ranked(evidence, delta=0.0, confidence=1.0 - level, order="in")
         right, total = int(found.details["correct"]), int(found.details["guesses"])
-        return Strength(found.epsilon, total, right, right / members)
+        path = tuple(found.details["paths"]["in"])
+        return Strength(found.epsilon, total, right, right / members, path)
     made = guess(evidence, k_in=int(guesses), k_out=0)
     bound = max(0.0, float(logit_bound(made.k_in, made.correct, level)))
     return Strength(bound, made.k_in, made.correct, made.correct / members)

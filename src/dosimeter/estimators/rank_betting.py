@@ -86,7 +86,7 @@ def allowances(records: int, delta: float, level: float, epsilon: FloatArray) ->
     return allowed, mean / (allowed + 1)
 
 
-class _Bet(NamedTuple):
+class Bet(NamedTuple):
     """The ε below which everything is rejected, and what was paid for δ in the band where that ended."""
 
     epsilon: float
@@ -94,14 +94,16 @@ class _Bet(NamedTuple):
     paid: float
 
 
-def _betting_bound(right: BoolArray, records: int, delta: float, level: float) -> _Bet:
-    """Reject band after band of ε, each with its own allowance, and stop at the first ε that stands."""
+def betting_bound(hits: FloatArray, misses: FloatArray, records: int, delta: float, level: float) -> Bet:
+    """Reject band after band of ε, each with its own allowance, and stop at the first ε that stands.
+
+    `hits` and `misses` count right and wrong guesses at the corners: all that a verifier needs of the guesses.
+    """
     from scipy.optimize import brentq
 
-    hits, misses = _corners(right)
     edges = np.array(BAND_EDGES if delta > 0 else (0.0,))
     allowed, paid = allowances(records, delta, level, edges)  # at the lower edge of a band, where δ costs most
-    best = _Bet(0.0, int(allowed[0]), float(paid[0]))
+    best = Bet(0.0, int(allowed[0]), float(paid[0]))
     for floor, ceiling, j, cost in zip(edges, np.append(edges[1:], np.inf), allowed, paid, strict=True):
         left = hits > j
         goal = -math.log(level - cost)
@@ -110,10 +112,10 @@ def _betting_bound(right: BoolArray, records: int, delta: float, level: float) -
             break
         top = min(ceiling, max(1.0, math.log(float(hits[-1]) / goal) + 1.0))  # ln W ≤ hits·e^−ε, below the goal there
         if top == ceiling and wealth(ceiling) >= goal:
-            best = _Bet(float(ceiling), int(j), float(cost))
+            best = Bet(float(ceiling), int(j), float(cost))
             continue
         found = brentq(lambda e: wealth(e) - goal, floor, top, xtol=1e-14, rtol=1e-14)  # noqa: B023
-        return _Bet(float(found), int(j), float(cost))
+        return Bet(float(found), int(j), float(cost))
     return best
 
 
@@ -140,7 +142,8 @@ def rank_betting(
         right = check.bits("evidence", evidence)
         remedy = "pass the number of audit records, at least the number of guesses"
         total = right.size if records is None else check.whole("records", records, right.size, remedy, MOST_RECORDS)
-    found = _betting_bound(right, total, d, level)
+    hits, misses = _corners(right)
+    found = betting_bound(hits, misses, total, d, level)
     return proven(
         found.epsilon,
         d,
@@ -157,5 +160,6 @@ def rank_betting(
             "correct": int(right.sum()),
             "allowance": found.allowance,
             "level_for_delta": found.paid,
+            "corners": {"right": hits.astype(np.int64).tolist(), "wrong": misses.astype(np.int64).tolist()},
         },
     )

@@ -18,6 +18,7 @@ falls among them, as few guesses as their counts allow are taken to be right.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -80,7 +81,8 @@ def ranked(evidence: OneRun, *, delta: float = 0.0, confidence: float = 0.95, or
             "use lower_bound for pools of members and non-members."
         )
     alpha = 1 - confidence
-    walks = _walks(evidence, delta, alpha, order)
+    paths = _paths(evidence, order)
+    walks = walks_on(paths, evidence.total, delta, alpha)
     best = max(walks, key=lambda w: w.epsilon)
     return proven(
         best.epsilon,
@@ -100,22 +102,41 @@ def ranked(evidence: OneRun, *, delta: float = 0.0, confidence: float = 0.95, or
             "allowance": best.allowance,
             "largest_provable": largest_provable(evidence.total, delta, alpha, order=order),
             "walks": {w.order: w.epsilon for w in walks},
+            "paths": {name: path.tolist() for name, path in paths.items()},
         },
     )
 
 
-def _walks(evidence: OneRun, delta: float, alpha: float, order: str) -> list[Walk]:
+def _paths(evidence: OneRun, order: str) -> dict[str, IntArray]:
+    """The right guesses at the checkpoints, for each order: all that the bound uses of the scores."""
     points = walk.checkpoints(evidence.total)
     fewest_in, fewest_out = fewest_right(evidence)
+    return {name: fewest_in[top] + fewest_out[points - top] for name in _SHARES[order] for top in [_tops(name, points)]}
+
+
+def walks_on(paths: Mapping[str, IntArray], records: int, delta: float, alpha: float) -> list[Walk]:
+    """The bound of each order as a function of its right guesses at the checkpoints: what a verifier recomputes.
+
+    Args:
+        paths: Right guesses at the checkpoints, one array for each order.
+        records: The number of audit records.
+        delta: The δ of the guarantee that is tested.
+        alpha: The level, shared among the orders.
+
+    Raises:
+        InputError: If there is no order for these paths, or a path is not one of right guesses.
+    """
+    shares = next((part for part in _SHARES.values() if set(part) == set(paths)), None)
+    if shares is None:
+        raise InputError(f"paths must be those of one of {', '.join(ORDERS)}, got {check.show(sorted(paths))}.")
+    points = walk.checkpoints(records)
+    for name, correct in paths.items():
+        steps = np.diff(correct, prepend=0)
+        if correct.shape != points.shape or (steps < 0).any() or (steps > np.diff(points, prepend=0)).any():
+            raise InputError(f"paths[{name!r}] is not a path of right guesses about {records} records.")
     return [
-        _best_look(
-            name,
-            points,
-            fewest_in[top] + fewest_out[points - top],
-            _Level(evidence.total, delta * _delta_factor(name), share * alpha),
-        )
-        for name, share in _SHARES[order].items()
-        for top in [_tops(name, points)]
+        _best_look(name, points, paths[name], _Level(records, delta * _delta_factor(name), share * alpha))
+        for name, share in shares.items()
     ]
 
 

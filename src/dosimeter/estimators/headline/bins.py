@@ -38,14 +38,19 @@ def rank_bins(scores: FloatArray, member: BoolArray) -> Bins:
     return Bins(np.diff(edges), np.diff(upto[edges]))
 
 
-def _edges(ordered: FloatArray) -> IntArray:
-    total = ordered.size
+def wanted_edges(total: int) -> IntArray:
+    """The ranks at which so many records are parted where no scores are tied."""
     ranks, rank = [0], 1
     while rank < total / 2:
         ranks.append(rank)
         rank = max(rank + 1, int(rank * RATIO))
     wanted = np.array(ranks, dtype=np.int64)
-    edges = np.unique(np.concatenate([wanted, total - wanted, [total // 2, (total + 1) // 2]]))
+    return np.unique(np.concatenate([wanted, total - wanted, [total // 2, (total + 1) // 2]]))
+
+
+def _edges(ordered: FloatArray) -> IntArray:
+    total = ordered.size
+    edges = wanted_edges(total)
     inner = edges[(edges > 0) & (edges < total)]
     values = ordered[inner]
     tied = ordered[inner - 1] == values
