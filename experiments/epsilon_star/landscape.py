@@ -140,6 +140,7 @@ def _outcome(
 
 def points(outcomes: list[Outcome]) -> list[dict[str, Any]]:
     """The points of the picture: mean and range over the repeats, and whether the frontier goes through them."""
+    from dosimeter.report.compare import VALUE
     from dosimeter.report.compare import strategies as summarised
 
     rows = [(o.strategy, e, a) for o in outcomes for e, a in zip(o.epsilons, o.accuracies, strict=True)]
@@ -148,6 +149,7 @@ def points(outcomes: list[Outcome]) -> list[dict[str, Any]]:
         np.array([a for _, _, a in rows]),
         [s.name for s, _, _ in rows],
         [s.group for s, _, _ in rows],
+        [VALUE] * len(rows),
     )
 
 
