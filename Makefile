@@ -4,11 +4,13 @@ BIN := $(VENV)/bin
 PAPER ?= all
 # mini (seconds), quick (minutes) or full (a night) for `make reproduce`.
 SIZE ?= full
-# With TORCH=torch==2.13.0 the tests that need PyTorch run too, with RAY=1 those that need Ray; else they are skipped.
-TORCH ?=
+# The PyTorch that tests and reproductions install first: a looser request pulls gigabytes of CUDA packages on Linux.
+TORCH ?= torch==2.13.0
+# With RAY=1 the tests that need a Ray cluster run too; else they are skipped.
 RAY ?=
+CORE := .venv-core
 
-.PHONY: demo test chaos lint bench docs reproduce coverage-table tables picture clean
+.PHONY: demo test test-core chaos lint bench docs reproduce coverage-table tables picture clean
 
 # The stamps depend on pyproject.toml, so a changed dependency installs again.
 $(VENV)/.core: pyproject.toml
@@ -17,8 +19,13 @@ $(VENV)/.core: pyproject.toml
 	touch $@
 
 $(VENV)/.test: $(VENV)/.core
-	$(if $(TORCH),$(BIN)/pip install --quiet '$(TORCH)')
-	$(BIN)/pip install --quiet --editable '.[test$(if $(TORCH),$(comma)torch$(comma)text)$(if $(RAY),$(comma)ray)]'
+	$(BIN)/pip install --quiet '$(TORCH)'
+	$(BIN)/pip install --quiet --editable '.[test,torch,text$(if $(RAY),$(comma)ray)]'
+	touch $@
+
+$(CORE)/.test: pyproject.toml
+	$(PYTHON) -m venv $(CORE)
+	$(CORE)/bin/pip install --quiet --editable '.[test]'
 	touch $@
 
 comma := ,
@@ -28,6 +35,10 @@ demo: $(VENV)/.core
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# The suite for people without PyTorch, transformers and Ray, in an environment of its own.
+test-core: $(CORE)/.test
+	OMP_NUM_THREADS=1 $(CORE)/bin/python -m pytest -n 2
 
 # Kills, damaged files, full disks, hostile input: about an hour on two cores, with counts at the end.
 chaos: $(VENV)/.test
@@ -47,7 +58,7 @@ docs: $(VENV)/.core
 	$(BIN)/mkdocs build --strict
 
 reproduce: $(VENV)/.core
-	$(if $(TORCH),$(BIN)/pip install --quiet '$(TORCH)')
+	$(BIN)/pip install --quiet '$(TORCH)'
 	$(BIN)/pip install --quiet --editable '.[report,torch,text]'
 	$(BIN)/python scripts/reproduce.py --paper $(PAPER) $(if $(SIZE),--$(SIZE))
 
@@ -61,4 +72,4 @@ picture: $(VENV)/.core
 	$(BIN)/python scripts/readme_picture.py
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) $(CORE) build dist

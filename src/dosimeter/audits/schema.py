@@ -424,6 +424,7 @@ def _of_trainings(file: AuditFile) -> Iterator[str]:
     if meta.trainings is None:
         yield f"metadata: a {meta.kind} audit must say how many trainings there were and failed"
     elif (counts := meta.trainings) and counts.asked != counts.done + counts.failed + counts.spared:
-        yield f"metadata: {counts.asked} trainings were asked for, {counts.done + counts.failed + counts.spared} are told of"
+        told = counts.done + counts.failed + counts.spared
+        yield f"metadata: {counts.asked} trainings were asked for, {told} are told of"
     elif meta.failed is not None and len(meta.failed) != meta.trainings.failed:
         yield f"metadata: {len(meta.failed)} failed trainings are listed, {meta.trainings.failed} are counted"

@@ -50,9 +50,9 @@ def reach(
 
 
 def whole_weights(excess: FloatArray) -> IntArray:
-    """Weights 0 … STEPS in proportion to how far bins lie beyond a design; all 1 if none does."""
+    """Whole weights up to STEPS, in proportion to how far bins lie beyond a design; all 1 if none does."""
     capped = np.clip(excess, 0.0, _HEAVIEST)
     if not capped.size or capped.max() <= 0:
         return np.ones(capped.size, np.int64)
-    weights = np.maximum(np.round(capped / capped.max() * STEPS), 1)
-    return np.where(capped > 0, weights, 0).astype(np.int64)
+    weights = np.where(capped > 0, np.maximum(np.round(capped / capped.max() * STEPS), 1), 0).astype(np.int64)
+    return np.asarray(weights // np.gcd.reduce(weights))  # the smaller, the shorter the exact law
