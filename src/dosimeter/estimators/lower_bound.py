@@ -74,7 +74,7 @@ def bound_of_bins(
         confidence,
         METHOD,
         VALIDITY[game],
-        _in_counts(proof, game, unit, confidence, most),
+        _in_counts(proof, game, "run" if game == "runs" else unit, confidence, most),
         neighbours=neighbours,
         unit=unit,
         details={
