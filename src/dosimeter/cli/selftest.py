@@ -36,7 +36,7 @@ def selftest(
     from dosimeter import selftest as study
 
     long = trials is None and not quick
-    trials = trials if trials is not None else 16 if quick else 300
+    trials = trials if trials is not None else 10 if quick else 300
     records = records if records is not None else 200 if quick else 500
     work = study.rows(trials, records, seed, long=long)
     shown = track(
