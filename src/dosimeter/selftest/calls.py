@@ -269,7 +269,7 @@ def _audit_one_run(training: Training, delta: float) -> Audit:
 
 
 def _audit_training(training: Training, delta: float) -> Audit:
-    few: dict[str, Any] = {"shadows": 8, "runs": 48, "attack": "loss", "points": [0, 1]}
+    few: dict[str, Any] = {"shadows": 32, "runs": 48, "attack": "loss", "points": [0, 1]}
     return audit_training(training.train, _data(training), delta=delta, **few, **_HERE)
 
 
