@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -86,6 +87,14 @@ def _content(X: Any, y: Any, game: Game) -> Content:
     return Content(game.kind, records, np.array([known[value] for value in y.tolist()], np.int64))
 
 
+def _coin_seed(pair: Any, seed: int) -> int:
+    """A seed for the coins that the scores have a part in: a constant is not a coin."""
+    digest = hashlib.sha256(f"{seed} ".encode())
+    for scores in pair:
+        digest.update(np.asarray(scores, np.float64).tobytes())
+    return int.from_bytes(digest.digest()[:6], "little")
+
+
 def audit_real(
     targets: Mapping[str, Any],
     game: Game,
@@ -108,7 +117,7 @@ def audit_real(
     warnings = ("members and non-members differ even without the model: this is no bound",) if guard.shift else ()
     found: list[tuple[Estimate, ...]] = []
     for pair in attacks:
-        evidence = shown(*pair, seed=seed)
+        evidence = shown(*pair, seed=_coin_seed(pair, seed))
         bound = panoramia(baseline=None, attack=evidence, confidence=confidence, seed=seed)
         run = one_run(evidence, delta=0.0, confidence=confidence)
         named = (("panoramia, real non-members", bound), ("one-run, real non-members", run))
