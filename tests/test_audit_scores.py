@@ -32,10 +32,10 @@ def losses():
 class TestEstimates:
     def test_each_is_what_its_own_function_says(self, scores):
         audit = audit_scores(scores, delta=1e-5, confidence=0.9, seed=4)
-        at = {"delta": 1e-5, "confidence": 0.9, "seed": 4}
-        expected = [f(scores, **at) for f in (lower_bound, clopper_pearson, bayesian, gaussian, advantage)]
-        assert [e.to_dict() for e in audit.estimates] == [e.to_dict() for e in expected]
-        assert audit.headline.method in ("ranked", "uniform")
+        at = {"delta": 1e-5, "confidence": 0.9}
+        heads = [lower_bound(scores, neighbours=relation, **at) for relation in ("replace", "add/remove")]
+        rates = [f(scores, seed=4, **at) for f in (clopper_pearson, bayesian, gaussian, advantage)]
+        assert [e.to_dict() for e in audit.estimates] == [e.to_dict() for e in (*heads, *rates)]
 
     def test_losses_add_epsilon_star_in_both_forms(self, losses):
         methods = [e.method for e in audit_scores(losses, resamples=20).estimates]
@@ -58,7 +58,7 @@ class TestEstimates:
     def test_a_threshold_rule_reaches_every_estimator_but_the_headline(self, scores, options):
         audit = audit_scores(scores, delta=1e-5, **options)
         alone = [f(scores, delta=1e-5, **options) for f in (clopper_pearson, bayesian, gaussian, advantage)]
-        assert [e.to_dict() for e in audit.estimates[1:]] == [e.to_dict() for e in alone]
+        assert [e.to_dict() for e in audit.estimates[2:]] == [e.to_dict() for e in alone]
         assert audit.headline == lower_bound(scores, delta=1e-5)
 
     def test_uniform_is_for_those_that_have_a_band(self, scores):
@@ -96,7 +96,7 @@ class TestEstimates:
             audit_scores(losses, **options)
 
     def test_refuses_what_are_no_scores(self):
-        with pytest.raises(InputError, match=r"^scores must be Scores, got list"):
+        with pytest.raises(InputError, match=r"^scores must be Scores or OneRun, got list"):
             audit_scores([1, 2, 3])
 
 

@@ -358,9 +358,9 @@ def test_blocks_are_bounded_from_the_right_side() -> None:
 PAPER = Counts(fn=35, tp=65, fp=25, tn=75)
 
 
-def _scores(size: int = 400) -> Scores:
+def _scores(size: int = 400, independent: bool = False) -> Scores:
     rng = np.random.default_rng(1)
-    return Scores(rng.normal(size=size) + 1, rng.normal(size=size))
+    return Scores(rng.normal(size=size) + 1, rng.normal(size=size), independent=independent)
 
 
 def test_estimate_says_that_it_is_credible() -> None:
@@ -380,8 +380,14 @@ def test_one_sided_bound_is_the_two_sided_one_at_twice_the_tail() -> None:
     assert two.high > two.low
 
 
+def test_ends_that_meet_stay_in_order() -> None:
+    many = Counts(tp=10**9, fn=10**9, fp=10**9, tn=10**9)
+    found = bayesian(many, delta=1e-12, confidence=4e-16, sides="both")
+    assert found.low <= found.high == pytest.approx(found.low, rel=1e-9)
+
+
 def test_scores_at_a_fixed_threshold_and_at_a_fixed_fpr() -> None:
-    scores = _scores()
+    scores = _scores(independent=True)
     fixed = bayesian(scores, delta=1e-5, threshold=0.7)
     assert fixed.threshold == 0.7
     assert fixed.counts == scores.counts_at(0.7)
@@ -392,8 +398,17 @@ def test_scores_at_a_fixed_threshold_and_at_a_fixed_fpr() -> None:
     assert at_fpr.low == bayesian(at_fpr.counts, delta=1e-5).low
 
 
+@pytest.mark.parametrize("options", [{"threshold": 0.7}, {"fpr": 0.05}, {"threshold": "split", "seed": 7}])
+def test_scores_of_one_model_are_exploratory(options) -> None:
+    found, runs = bayesian(_scores(), delta=1e-5, **options), bayesian(_scores(independent=True), delta=1e-5, **options)
+    assert (found.low, found.counts, found.threshold) == (runs.low, runs.counts, runs.threshold)
+    assert (found.validity, runs.validity) == (Validity.EXPLORATORY, Validity.CREDIBLE)
+    assert (found.neighbours, runs.neighbours) == ("replace", "add/remove")
+    assert "nothing guarantees" in found.claim and "independent=True" in found.warnings[-1]
+
+
 def test_split_is_the_default_and_bounds_on_the_other_half() -> None:
-    scores = _scores()
+    scores = _scores(independent=True)
     found = bayesian(scores, delta=1e-5, seed=7)
     assert found.to_dict() == bayesian(scores, delta=1e-5, seed=7, threshold="split").to_dict()
     pilot, rest = scores.split(7)

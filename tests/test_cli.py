@@ -159,7 +159,7 @@ class TestJson:
             (["--guesses", "50,0", "--term", "steinke"], {"guesses": (50, 0), "term": "steinke"}),
             (["--method", "betting"], {"method": "betting"}),
             (["--method", "f-dp", "--guesses", "100"], {"method": "f-dp", "guesses": 100}),
-            (["--mask-seed", "1", "--seed", "5"], {"seed": 5}),
+            (["--mask-seed", "1", "--guesses", "ranked"], {"guesses": "ranked"}),
         ],
     )
     def test_one_run(self, answer, canaries, given, options):
@@ -352,7 +352,7 @@ class TestRefusals:
             (["--guesses", "0"], "guesses"),
             (["--guesses", "401"], "400 records"),
             (["--guesses", "300,300"], "600 guesses about 400 records"),
-            (["--guesses", "best"], "guesses must be one of ranked"),
+            (["--guesses", "best"], "guesses must be one of learned, ranked"),
             (["--guesses", "1,2,3"], "guesses"),
             (["--guesses", "--5"], "guesses"),
             (["--guesses", "²"], "guesses"),

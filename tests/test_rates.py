@@ -156,7 +156,18 @@ def test_threshold_rules() -> None:
     assert split.counts.members == 500
     assert fixed.counts == scores.counts_at(1.5)
     assert at_fpr.counts.fp == 50
-    assert all(e.validity is Validity.INDEPENDENT_RUNS for e in (uniform, split, fixed, at_fpr))
+    for one_model in (uniform, split, fixed, at_fpr):
+        assert one_model.validity is Validity.EXPLORATORY
+        assert one_model.neighbours == "replace"
+        assert "nothing guarantees" in one_model.claim and "independent=True" in one_model.warnings[-1]
+    runs = Scores(scores.members, scores.nonmembers, independent=True)
+    rules = ({}, {"threshold": "split", "seed": 1}, {"threshold": 1.5}, {"fpr": 0.05})
+    for one_model, rule in zip((uniform, split, fixed, at_fpr), rules, strict=True):
+        found = clopper_pearson(runs, **rule)
+        assert found.validity is Validity.INDEPENDENT_RUNS
+        assert found.neighbours == "add/remove"
+        assert (found.low, found.counts) == (one_model.low, one_model.counts)
+    assert clopper_pearson(runs, threshold="naive").validity is Validity.EXPLORATORY
     assert jeffreys(scores).counts.members == 500  # split by default
     assert split.low == clopper_pearson(scores, threshold="split", seed=1).low
 

@@ -371,9 +371,10 @@ class Persons(NamedTuple):
 
 def persons(name: str, ids: Any, records: int) -> Persons:
     """Read the ids of the persons behind records, numbers or texts, in the order of their first record."""
+    check.check_length(name, ids)
     try:
         array = np.asarray(ids)
-    except (ValueError, TypeError):
+    except Exception:  # whatever an object raises that is asked for its values
         array = np.empty((0, 0))
     if array.dtype.kind == "O" and array.ndim == 1:
         empty = next((i for i, v in enumerate(array.tolist()) if v is None or v != v), None)

@@ -12,6 +12,7 @@ import dosimeter as dm
 from dosimeter import Counts, InputError, OneRun
 from dosimeter.accounting import rdp
 from dosimeter.audits import intervals
+from dosimeter.audits.assemble import guarantees, tightest
 from dosimeter.audits.claims import Claim
 from dosimeter.audits.intervals import Evidence, by_point, mechanism_of, pilot_threshold
 from dosimeter.audits.training import audit_training
@@ -50,7 +51,7 @@ def test_a_claim_that_stands_leaves_the_bounds_for_the_whole_budget():
     audit = simulated(0.0, 1, shadows=8, runs=40, points=[1], claim=(0.5, 0.0))
     assert audit.metadata["runs"] == 40
     assert not audit.details["claim"]["rejected"]
-    assert [e.method for e in audit.estimates[:2]] == ["claim", "ranked"]
+    assert [e.method for e in audit.estimates[:2]] == ["claim", "lower-bound"]
 
 
 def test_a_claimed_profile():
@@ -117,6 +118,11 @@ def test_the_guarantee_covers_every_size_of_the_game(sampling, length):
     worst, notes = mechanism_of(recipe, 90, 110)
     most = rdp(worst, delta=1e-5).epsilon
     assert all(rdp(recipe.mechanism(n), delta=1e-5).epsilon <= most + 1e-9 for n in range(90, 111))
-    assert bool(notes) == (sampling == "shuffled")
+    upper, missing = guarantees(worst, 1e-5, ["add/remove"])
+    shuffled = sampling == "shuffled"  # has no guarantee for add/remove neighbours, and a note says so
+    assert notes == [] and len(missing) == shuffled
+    assert all("no guarantee for add/remove neighbours" in note for note in missing)
+    assert (tightest(upper, "add/remove") is None) == shuffled
+    assert upper, "a mechanism without such a guarantee keeps its own neighbours"
     assert mechanism_of(replace(recipe, dp=None), 90, 110) == (None, [])
     assert mechanism_of(replace(recipe, dp=Privacy(0.0)), 90, 110)[0] is None

@@ -16,6 +16,7 @@ from sklearn.tree import DecisionTreeClassifier
 from dosimeter import InputError, Scores, fair_coins
 from dosimeter.audits.audit import Audit
 from dosimeter.audits.model import audit_model, distributions, fingerprint, most_exposed
+from dosimeter.audits.pool import read_pool
 from dosimeter.audits.scores import audit_scores
 from dosimeter.training.logistic import DpLogisticRegression
 
@@ -41,10 +42,11 @@ def audit(digits, overfitted) -> Audit:
 
 
 def test_an_overfitted_model_is_caught(audit: Audit) -> None:
-    assert audit.headline.method == "ranked" and audit.headline.low > 1.0
+    assert audit.headline.method == "lower-bound" and audit.headline.low > 1.0
     assert audit.guard.checked and not audit.guard.shift
     assert [e.method for e in audit.estimates] == [
-        "ranked",
+        "lower-bound",
+        "lower-bound",
         "clopper-pearson",
         "bayesian",
         "gaussian",
@@ -117,7 +119,10 @@ def test_bad_input(digits, overfitted) -> None:
 def test_parts() -> None:
     shares = distributions(np.zeros(10), np.zeros(5))
     assert np.sum(shares["members"]) * (shares["edges"][1] - shares["edges"][0]) == pytest.approx(1)
-    exposed = most_exposed(Scores([1.0, 5.0, 3.0], [4.0, 0.0]), np.array(["a", "<b>", "c"]))
+    pool = read_pool(
+        (np.zeros((3, 1)), ["a", "<b>", "c"]), (np.zeros((2, 1)), ["a", "c"]), None, None, mask_seed=None, groups=None
+    )
+    exposed = most_exposed(Scores([1.0, 5.0, 3.0], [4.0, 0.0]), pool)
     assert [e["record"] for e in exposed] == [1, 2, 0]
     assert [e["threshold_fpr"] for e in exposed] == [0.0, 0.5, 0.5]
     assert fingerprint(np.zeros(3), np.ones(3)) != fingerprint(np.zeros(3), np.zeros(3))

@@ -191,7 +191,7 @@ def test_a_data_set_is_taken_as_it_is():
     def train(indices, seed):
         return DecisionTreeClassifier(random_state=seed).fit(pixels[indices], labels[indices])
 
-    found = [audit_training(train, given, shadows=6, runs=12, **HERE) for given in (data, data.pair)]
+    found = [audit_training(train, given, shadows=6, runs=12, seed=0, **HERE) for given in (data, data.pair)]
     assert facts(found[0]) == facts(found[1])
 
 

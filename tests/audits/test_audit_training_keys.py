@@ -27,10 +27,10 @@ def train(indices, seed):
 
 def test_a_smoke_run_does_not_answer_for_the_real_one(tmp_path, monkeypatch):
     store = Store(tmp_path / "store")
-    smoke = audit_training(train, SMALL, store=store, **GAME)
+    smoke = audit_training(train, SMALL, store=store, seed=0, **GAME)
     monkeypatch.setattr(ARGS, "epochs", 50)
-    real = audit_training(train, SMALL, store=store, **GAME)
-    fresh = audit_training(train, SMALL, **GAME)
+    real = audit_training(train, SMALL, store=store, seed=0, **GAME)
+    fresh = audit_training(train, SMALL, seed=0, **GAME)
     assert origin(real.metadata) == (48, 0)
     assert real.headline.low == fresh.headline.low > smoke.headline.low == 0
 
@@ -62,7 +62,9 @@ def test_provenance_lists_what_was_found(tmp_path):
     assert first["key"] == again["key"] and first["key"].startswith("train ")
     assert (first["computed"], first["cached"], first["entries"]) == (48, 0, [])
     assert (again["computed"], again["cached"]) == (0, 48)
-    assert {entry["key"] for entry in again["entries"]} == {entry.key for entry in store.ls()}
+    seeds = [entry.key for entry in store.ls() if entry.info == {"what": "the seed of an audit"}]
+    assert len(seeds) == 1, "both had the same fresh coins"
+    assert {entry["key"] for entry in again["entries"]} == {entry.key for entry in store.ls()} - set(seeds)
     assert [entry["stage"] for entry in again["entries"]] == ["shadow"] * 8 + ["run"] * 40
     assert any(version.startswith("numpy ") for version in again["versions"])
     assert audit_training(train, SMALL, **GAME).metadata["provenance"]["key"] is None
@@ -102,7 +104,7 @@ def train(indices, seed):
 if __name__ == "__main__":
     settings.CONFIG.epochs = int(sys.argv[3])
     audit = audit_training(train, (X, Y), signal=as_they_are, attack="loss", delta=0.0, shadows=8, runs=40,
-                           engine=sys.argv[2], workers=2, store=Store(sys.argv[1]), progress=False)
+                           engine=sys.argv[2], workers=2, store=Store(sys.argv[1]), progress=False, seed=3)
     print(audit.headline.low, audit.metadata["provenance"]["cached"])
 """
 

@@ -263,7 +263,7 @@ def test_a_confidence_beyond_the_relabellings_is_told():
         ((["a"], np.ones(3)), {}, "the other numbers"),
         ((["a", 3], ["b"]), {}, r"members\[1\] is 3, not a text"),
         (("text", ["b"]), {}, "members must be a list of texts"),
-        (([[1, 2], [3]], np.ones((3, 2))), {}, "mixed lengths"),
+        (([[1, 2], [3]], np.ones((3, 2))), {}, "no token numbers, but the other side does"),
         ((np.array([[1.0, 2], [3, np.inf]]), np.ones((3, 2))), {}, r"members\[1, 1\] is infinite"),
         ((3, np.ones((3, 2))), {}, "members must be an array of records"),
         ((np.ones((3, 2), complex), np.ones((3, 2))), {}, "members must be an array of records"),

@@ -20,7 +20,10 @@ def test_the_exposed_group_is_flagged_and_comes_first() -> None:
     who_m, who_n = np.repeat(["old", "young"], [200, 800]), np.repeat(["old", "young"], [200, 800])
     members = rng.normal(np.where(who_m == "old", 2.0, 0.2), 1)
     rows = by_group(
-        Scores(members, rng.normal(0, 1, 1000)), {"age": (who_m, who_n)}, delta=1e-5, confidence=0.95, seed=0
+        Scores(members, rng.normal(0, 1, 1000)),
+        {"age": (who_m, who_n)},
+        delta=1e-5,
+        confidence=0.95,
     )
     assert [row["value"] for row in rows] == ["old", "young"]
     assert rows[0]["flagged"] and not rows[1]["flagged"]
@@ -32,7 +35,7 @@ def test_rows_share_the_level(confidence: float) -> None:
     rng = np.random.default_rng(2)
     groups = {name: (rng.integers(0, k, 600), rng.integers(0, k, 600)) for name, k in (("a", 4), ("b", 3))}
     scores = Scores(rng.normal(1, 1, 600), rng.normal(0, 1, 600))
-    rows = by_group(scores, groups, delta=1e-5, confidence=confidence, seed=0)
+    rows = by_group(scores, groups, delta=1e-5, confidence=confidence)
     assert len(rows) == 7
     for row in rows:
         inside, outside = (side.astype(str) == row["value"] for side in groups[row["group"]])
@@ -50,7 +53,7 @@ def test_the_largest_of_many_bounds_holds() -> None:
     for trial in range(trials):
         rng = np.random.default_rng([trial, 25])
         scores = Scores(rng.normal(size=1000), rng.normal(size=1000))
-        rows = by_group(scores, {"class": (who, who)}, delta=0.0, confidence=0.95, seed=0)
+        rows = by_group(scores, {"class": (who, who)}, delta=0.0, confidence=0.95)
         false += max(row["epsilon"] for row in rows) > 0
     assert false <= trials * 0.05 + 3.5 * np.sqrt(trials * 0.05 * 0.95)  # 14; about 60 at 95 % for each row
 
@@ -59,10 +62,10 @@ def test_a_perfectly_separated_group_is_flagged() -> None:
     rng = np.random.default_rng(0)
     who = np.repeat(["apart", "rest"], [30, 500])
     members = np.where(who == "apart", 50.0, 0.0) + rng.normal(size=530)
-    rows = by_group(Scores(members, rng.normal(size=530)), {"g": (who, who)}, delta=0.0, confidence=0.95, seed=0)
+    rows = by_group(Scores(members, rng.normal(size=530)), {"g": (who, who)}, delta=0.0, confidence=0.95)
     assert rows[0]["value"] == "apart" and rows[0]["flagged"]
     constant = Scores(np.zeros(530), np.zeros(530))
-    assert not any(r["flagged"] for r in by_group(constant, {"g": (who, who)}, delta=0.0, confidence=0.95, seed=0))
+    assert not any(r["flagged"] for r in by_group(constant, {"g": (who, who)}, delta=0.0, confidence=0.95))
 
 
 def test_equal_groups_are_seldom_flagged() -> None:
@@ -71,15 +74,15 @@ def test_equal_groups_are_seldom_flagged() -> None:
         rng = np.random.default_rng(seed)
         groups = {"g": (rng.integers(0, 5, 400), rng.integers(0, 5, 400))}
         scores = Scores(rng.normal(0.5, 1, 400), rng.normal(0, 1, 400))
-        flagged += any(r["flagged"] for r in by_group(scores, groups, delta=0.0, confidence=0.95, seed=0))
+        flagged += any(r["flagged"] for r in by_group(scores, groups, delta=0.0, confidence=0.95))
     assert flagged <= 13  # 5 of 100 expected at most
 
 
 def test_small_groups_are_left_out_and_bad_columns_named() -> None:
     scores = Scores(np.arange(30.0), np.arange(30.0))
-    assert by_group(scores, {"g": (np.arange(30), np.arange(30))}, delta=0.0, confidence=0.95, seed=0) == ()
+    assert by_group(scores, {"g": (np.arange(30), np.arange(30))}, delta=0.0, confidence=0.95) == ()
     with pytest.raises(InputError, match="subgroups"):
-        by_group(scores, {"g": ([1, 2], [1])}, delta=0.0, confidence=0.95, seed=0)
+        by_group(scores, {"g": ([1, 2], [1])}, delta=0.0, confidence=0.95)
 
 
 def test_compare_checks_its_lists() -> None:

@@ -111,18 +111,32 @@ STEPS = {"steps": 3, "sampling": "poisson", "neighbours": None}
 
 # One good call each; a test replaces some of its arguments.
 CALLS = {
-    "Scores": (dm.Scores, {"members": [1.0, 2.0], "nonmembers": [0.0, 1.0], "from_loss": False}),
+    "Scores": (
+        dm.Scores,
+        {"members": [1.0, 2.0], "nonmembers": [0.0, 1.0], "from_loss": False, "independent": False}
+        | {"groups": None, "aggregate": "mean"},
+    ),
     "Scores.from_losses": (dm.Scores.from_losses, {"members": [1.0, 2.0], "nonmembers": [0.0, 1.0]}),
     "Scores.counts_at": (SCORES.counts_at, {"threshold": 0.5}),
     "Scores.split": (SCORES.split, {"seed": 0}),
     "Scores.from_file": (dm.Scores.from_file, {"path": "nothing.npz"}),
-    "OneRun": (dm.OneRun, {"scores": [1.0, 2.0], "included": [0, 1], "mask_seed": None}),
+    "OneRun": (dm.OneRun, {"scores": [1.0, 2.0], "included": [0, 1], "mask_seed": None, "groups": None}),
     "OneRun.from_file": (dm.OneRun.from_file, {"path": "nothing.npz", "mask_seed": None}),
     "Counts": (dm.Counts, {"tp": 1, "fn": 2, "fp": 3, "tn": 4}),
-    "fair_coins": (dm.fair_coins, {"records": 10, "seed": 0}),
+    "fair_coins": (dm.fair_coins, {"records": 10, "seed": 0, "groups": None}),
+    "fresh_seed": (dm.fresh_seed, {}),
+    "fair_coins, persons": (dm.fair_coins, {"records": 2, "seed": 0, "groups": ["a", "b"]}),
+    "Scores, persons": (
+        lambda first, second: dm.Scores([1.0], [0.0], groups=(first, second)),
+        {"first": ["a"], "second": ["b"]},
+    ),
     "mask_hash": (dm.mask_hash, {"included": [0, 1]}),
-    "lower_bound": (dm.lower_bound, {"evidence": SCORES, "delta": 1e-5, "confidence": 0.9, "seed": 0}),
-    "ranked": (dm.ranked, {"evidence": RUNS, "delta": 1e-5, "confidence": 0.9, "order": "in", "seed": 0}),
+    "lower_bound": (dm.lower_bound, {"evidence": SCORES, "delta": 1e-5, "confidence": 0.9, "neighbours": None}),
+    "lower_bound, coins": (
+        dm.lower_bound,
+        {"evidence": RUNS, "delta": 1e-5, "confidence": 0.9, "neighbours": "add/remove"},
+    ),
+    "ranked": (dm.ranked, {"evidence": RUNS, "delta": 1e-5, "confidence": 0.9, "order": "in"}),
     **{
         function.__name__: (
             function,
@@ -151,6 +165,7 @@ CALLS = {
             "seed": 0,
             "rates": (0.001, 0.999),
             "clipped": 0,
+            "fewest": 10,
         },
     ),
     "epsilon_star, empirical": (
@@ -163,6 +178,7 @@ CALLS = {
             "confidence": 0.9,
             "resamples": 5,
             "rates": (0.001, 0.999),
+            "fewest": 10,
         },
     ),
     "epsilon_star_mechanism": (dm.epsilon_star_mechanism, {"models": [LOSSES], "delta": 1e-5, "fpr_grid": [0.1, 0.5]}),
@@ -179,12 +195,11 @@ CALLS = {
             "guesses": 20,
             "term": "smaller",
             "method": "binomial",
-            "seed": 0,
         },
     ),
     "one_run, betting": (
         dm.one_run,
-        {"evidence": RUNS, "delta": 1e-5, "confidence": 0.9, "guesses": "ranked", "method": "betting", "seed": 0},
+        {"evidence": RUNS, "delta": 1e-5, "confidence": 0.9, "guesses": "ranked", "method": "betting"},
     ),
     "panoramia": (
         dm.panoramia,

@@ -171,7 +171,7 @@ REGISTRY: dict[str, Entry] = {
     "epsilon_star, parametric": Entry(
         "epsilon_star",
         "losses",
-        lambda e, at, **k: dm.epsilon_star(-e.members, -e.nonmembers, resamples=20, **k),
+        lambda e, at, **k: dm.epsilon_star(-e.members, -e.nonmembers, resamples=20, fewest=2, **k),
         ranks_only=False,
         any_order=False,  # sums are rounded in another order
         passes_on=False,
@@ -180,7 +180,7 @@ REGISTRY: dict[str, Entry] = {
     "epsilon_star, empirical": Entry(
         "epsilon_star",
         "losses",
-        lambda e, at, **k: dm.epsilon_star(-e.members, -e.nonmembers, form="empirical", resamples=20, **k),
+        lambda e, at, **k: dm.epsilon_star(-e.members, -e.nonmembers, form="empirical", resamples=20, fewest=2, **k),
         falls_with_delta=False,  # its interval is reflected about the value
         separable=False,  # no threshold is left inside its limits
         passes_on=False,

@@ -329,7 +329,7 @@ def test_a_guarantee_for_other_neighbours_stands_beside_no_bound() -> None:
     other = tuple(dataclasses.replace(g, neighbours="zero-out") for g in audit.upper)
     page = report.to_html(dataclasses.replace(audit, upper=other, region=None))
     region = words_of(page, "region")
-    assert "for zero-out neighbours. That is another ε, so it does not stand beside the attack's." in region
+    assert "for zeroing out one record. That is another ε, so it does not stand beside the attack's." in region
     assert "Nothing is known in between" not in region and 'data-chart="region"' not in page
     assert "allowed by the guarantee" not in page and "another ε than the attack's" in words_of(page, "verdict")
 

@@ -93,7 +93,7 @@ def _half(
     chosen = _choose(views, member, train, rng)
     values = _fit_and_score(chosen, views, member, train, test)
     inside = member[test]
-    scores = Scores(values[inside], values[~inside])
+    scores = Scores(values[inside], values[~inside], independent=True)  # given the other half
     auc, error = auc_with_error(scores)
     return Half(scores, chosen, auc, error, rank_sum_p_value(values, inside, permutations, rng))
 

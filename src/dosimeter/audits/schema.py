@@ -16,11 +16,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dosimeter._validate import InputError, show
+from dosimeter.audits.audit import SCHEMA
 from dosimeter.estimate import Validity, number, percent
 
 __all__ = ["READ", "SCHEMA", "AuditFile", "EstimateFile", "json_schema", "read"]
 
-SCHEMA = 2
 READ = (1, 2)
 KINDS = ("training", "one-run", "gradients", "members-only")
 MOST = 10**12  # records, runs, guesses

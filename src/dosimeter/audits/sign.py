@@ -155,8 +155,13 @@ def new_keys(private: str | os.PathLike[str]) -> Path:
     ed25519 = require("cryptography.hazmat.primitives.asymmetric.ed25519", extra="sign", caller="new_keys")
     secret = Path(private)
     public = secret.with_name(secret.stem + ".public" + (secret.suffix or ".pem"))
+    for path in (secret, public):
+        if path.exists():
+            raise InputError(f"{path} exists; keys are never written over, choose another name.")
     key = ed25519.Ed25519PrivateKey.generate()
-    own = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    password = os.environ.get(PASSWORD)
+    sealed = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
+    own = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, sealed)
     shared = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     for path, content, mode in ((secret, own, 0o600), (public, shared, 0o644)):
         try:

@@ -41,20 +41,22 @@ def sign(
 
     if file is None and new_key is None:
         raise InputError("sign needs an audit and --key, or --new-key to make a pair of keys; pass one of them.")
+    if file is not None and key is None and new_key is None:
+        raise InputError(f"sign needs the private key to sign {file} with; pass --key, or --new-key to make one.")
+    signature, text = None, ""
+    if file is not None:  # before keys are made, so that a refusal leaves nothing behind
+        text = read_text(file)
+        found = verify(Audit.from_json(text))
+        if not found.valid:
+            first = found.contradictions[0]
+            raise InputError(f"{file} is not a valid audit ({first.subject}: {first.reason}); it was not signed.")
+        signature = make(text, key) if key is not None else None
     if new_key is not None:
         public = new_keys(new_key)
         err.print(f"written: {new_key} (keep it secret) and {public} (give it to who checks)", markup=False)
-        key = key or new_key
-    if file is None:
+        signature = signature or (make(text, new_key) if file is not None else None)
+    if file is None or signature is None:
         return
-    if key is None:
-        raise InputError(f"sign needs the private key to sign {file} with; pass --key, or --new-key to make one.")
-    text = read_text(file)
-    found = verify(Audit.from_json(text))
-    if not found.valid:
-        first = found.contradictions[0]
-        raise InputError(f"{file} is not a valid audit ({first.subject}: {first.reason}); it was not signed.")
-    signature = make(text, key)
     beside = file.with_name(file.name + ENDING)
     beside.write_text(signature.to_json(), encoding="utf-8")
     err.print(f"written: {beside}, signed with key {signature.key_id}", markup=False)

@@ -176,7 +176,7 @@ def _level(confidence: Any) -> float:
 def _estimate(counts: Counts, delta: float, confidence: float, sides: str) -> Estimate:
     alpha = 1 - confidence
     tails = np.array([alpha] if sides == "lower" else [alpha / 2, 1 - alpha / 2])
-    ends = quantile(_rows(counts, tails.size), tails, delta)
+    ends = np.sort(quantile(_rows(counts, tails.size), tails, delta))  # at a tiny confidence they meet
     low, high = float(ends[0]), float(ends[1]) if sides == "both" else np.inf
     return Estimate(
         epsilon=low,
