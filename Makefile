@@ -63,7 +63,7 @@ reproduce: $(VENV)/.core
 	$(BIN)/python scripts/reproduce.py --paper $(PAPER) $(if $(SIZE),--$(SIZE))
 
 coverage-table: $(VENV)/.core
-	$(BIN)/python scripts/coverage_table.py
+	$(BIN)/python scripts/coverage_table.py --trials 150 --records 1000
 
 tables: $(VENV)/.core
 	$(BIN)/python scripts/calibration_tables.py
