@@ -91,7 +91,7 @@ def gate(
 
     Args:
         audit: The audit.
-        max_epsilon: The largest ε that the headline may prove, or measure where it is no bound.
+        max_epsilon: The largest ε that the headline may prove, or measure where it is not a bound.
         max_delta: The largest δ at which that ε may stand.
         min_confidence: The least confidence of the headline.
         max_tpr_at_fpr: The largest *measured* TPR at each of some FPRs, e.g. {0.01: 0.05}.

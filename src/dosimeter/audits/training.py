@@ -98,7 +98,7 @@ def audit_training(
     and `name`, but not files: change `name` when files that it reads change. A function that reaches something without
     a state to hash is refused unless `key` stands for it; change that text whenever the training changes.
     `metadata["provenance"]` lists what came from the store. A training that fails twice or gives NaN stands under
-    `metadata["failed"]` with its seed, and the rest goes on; `metadata["trainings"]` says how many were asked for,
+    `metadata["failed"]` with its seed, and the rest is trained; `metadata["trainings"]` says how many were asked for,
     done, failed, and spared by a test that had enough. Trainings whose process is killed from outside have not failed:
     see `dosimeter.engine.run`.
 

@@ -74,7 +74,7 @@ def gate(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Verify an audit and check it against limits: one line a rule.
+    """Verify an audit and check it against limits: one line for each rule.
 
     Exit code 0: every rule is kept. 1: one is broken or undecided. 2: this is not a valid audit.
 
