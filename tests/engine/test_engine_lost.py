@@ -70,7 +70,7 @@ def test_a_crash_is_still_the_tasks_own(tmp_path):
 def test_fewer_workers_after_a_kill_and_more_again_after_some_calm(monkeypatch, tmp_path):
     allowed, plain = [], local.Local.allow
     monkeypatch.setattr(local.Local, "allow", lambda pool, count: (allowed.append(count), plain(pool, count)))
-    todo = tasks(30)
+    todo = tasks(150)  # the second kill may come late
     todo[3] = Task("t", {"kind": "kill", "times": 2, "notes": str(tmp_path / "notes")}, 3)
     assert all(r.error is None for r in run(jobs.misbehave, todo, workers=3, progress=False))
     assert allowed[0] == 1

@@ -16,7 +16,7 @@ from dosimeter.report.text import epsilon
 
 RECORDS = 60
 DATA = (np.zeros((RECORDS, 1)), np.zeros(RECORDS))
-COMMON = {"signal": lambda outputs, labels: outputs, "engine": "inline", "progress": False}
+COMMON = {"seed": 0, "signal": lambda outputs, labels: outputs, "engine": "inline", "progress": False}
 HOSTILE = "<script>alert('x')</script>"
 
 
