@@ -59,7 +59,8 @@ def test_mini_agrees_and_has_tables_and_figures(name, tmp_path, monkeypatch):
     assert [n for n, row in found["rows"].items() if reproduce.holds(expected[n], row) is False] == []
     for entry in found["rows"].values():
         assert "value" in entry or (not HAS_TORCH and "torch" in entry["reason"])
-    assert found["tables"]
+    if HAS_TORCH or name != "identifiability":  # whose tables are all made of trainings
+        assert found["tables"]
     for entry in found["tables"].values():
         lines = entry["text"].split("\n\n")[0].splitlines()
         assert len(lines) > 2 and len({line.count("|") for line in lines}) == 1
