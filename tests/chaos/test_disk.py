@@ -1,4 +1,4 @@
-"""Disks that fill up and limits on file sizes: one sentence, no half file, and the next run goes on."""
+"""Disks that fill up and limits on file sizes: one sentence, no half file, and the next run resumes."""
 
 import errno
 import os

@@ -223,7 +223,7 @@ def _recompute(e: Estimate, audit: Audit) -> _Again:
     way = _WAYS.get(name)
     if way is None:
         raise _UnknownError(
-            "it is no bound, and carries no evidence" if not _is_claimed(e) else "it carries no evidence"
+            "it is not a bound and carries no evidence" if not _is_claimed(e) else "it carries no evidence"
         )
     return way(e, audit)
 

@@ -59,7 +59,7 @@ def main() -> None:
         code = _refuse(str(error))
     except _USAGE_ERROR as error:
         code = _refuse(error.format_message())
-    except ChildProcessError as error:  # workers were killed: the same command goes on from what is kept
+    except ChildProcessError as error:  # workers were killed: the same command resumes from what is kept
         code = _refuse(str(error), 3)
     except (ImportError, OSError) as error:
         code = _refuse(str(error))
