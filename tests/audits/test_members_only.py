@@ -65,6 +65,8 @@ def test_real_nonmembers_give_a_bound_after_the_shift_check():
     assert audit.guard.checked and not audit.guard.shift
     for name in ("panoramia, real non-members", "one-run, real non-members"):
         assert found[name].validity == Validity.RANDOM_SPLIT and found[name].validity.is_bound
+    for name in ("panoramia, real non-members", "one-run, real non-members"):
+        assert found[name].neighbours == "replace" and "for replacing one record" in found[name].claim
     assert found["panoramia, real non-members"].low > 0.5
     # A larger attack cannot measure more than the best bound with real non-members, but for the error of both.
     assert audit.headline.epsilon <= found["one-run, real non-members"].low + 1.0

@@ -423,6 +423,7 @@ def _one_run(evidence: Any, confidence: float, seed: int) -> Estimate:
         found,
         low=0.0,
         validity=Validity.MEASUREMENT,
+        neighbours=None,
         method="one-run on generated non-members",
         claim=f"The one-run guesses, 'in' and 'out' with abstention between, show c + ε ≥ {number(found.epsilon)} "
         f"({percent(confidence)} confidence): the gap c between real and generated records is in it, so it is no bound "

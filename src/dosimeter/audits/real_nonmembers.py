@@ -17,6 +17,7 @@ from dosimeter.audits.guard import Guard, check_shift
 from dosimeter.audits.records import read_records
 from dosimeter.audits.scores import roc
 from dosimeter.estimate import Estimate, Validity
+from dosimeter.estimators.claims import change
 from dosimeter.estimators.one_run import one_run
 from dosimeter.estimators.panoramia import panoramia
 from dosimeter.evidence import Scores
@@ -124,7 +125,14 @@ def audit_real(
         # The coins were thrown after training, so both bounds need records that chance alone made members.
         found.append(
             tuple(
-                replace(e, method=name, warnings=(*e.warnings, *warnings), validity=Validity.RANDOM_SPLIT)
+                replace(
+                    e,
+                    method=name,
+                    warnings=(*e.warnings, *warnings),
+                    validity=Validity.RANDOM_SPLIT,
+                    neighbours="replace",  # the other record of a pair was trained on instead
+                    claim=e.claim.replace(change("add/remove"), change("replace")),
+                )
                 for name, e in named
             )
         )

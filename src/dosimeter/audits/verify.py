@@ -294,15 +294,18 @@ def _from_bins(e: Estimate) -> _Again:
         raise _UnknownError(f"recomputing it for {bins.total} records would take too long")
     if game not in VALIDITY or unit not in ("record", "person"):
         raise _WrongError(f"the game is {show(game)} with unit {show(unit)}, which is none that there is")
-    if e.neighbours is None or (game == "coins" and e.neighbours == "replace"):
+    after_training = e.validity is Validity.RANDOM_SPLIT  # such coins choose what is shown: a replacement
+    measured = e.method == "one-run on generated non-members"  # c + ε is nobody's ε
+    fits = e.neighbours is not None and (game != "coins" or (e.neighbours == "replace") is after_training)
+    if not (e.neighbours is None if measured else fits):
         raise _WrongError(f"neighbours is {e.neighbours}, which this evidence cannot be about")
     counts = tuple(bins.records.tolist()), tuple(bins.members.tolist())
-    again = _bound_of(*counts, game, e.neighbours, e.delta, e.confidence, unit)
+    again = _bound_of(*counts, game, e.neighbours or "add/remove", e.delta, e.confidence, unit)
     for name in ("tested", "learned", "allowance", "records"):
         if name in e.details and e.details[name] != again.details[name]:
             raise _WrongError(f"{name} is stated as {show(e.details[name])}, the bins give {show(again.details[name])}")
     epsilon, most = again.epsilon, float(again.details["largest_provable"])
-    if e.method == "one-run on generated non-members":
+    if measured:
         return _Again(epsilon, 0.0, math.inf, (Validity.MEASUREMENT,), None, most)
     allowed: tuple[Validity, ...] = (VALIDITY[game],)
     if e.method == "one-run, real non-members":

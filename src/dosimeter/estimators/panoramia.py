@@ -272,7 +272,7 @@ def _real_nonmembers(
         )
     else:
         sentence = (
-            claim_of_bound(found.bound, 0.0, confidence)
+            claim_of_bound(found.bound, 0.0, confidence, neighbours="replace")
             + f" {found.correct} of {found.guesses} guesses were right. This holds if chance alone decided which "
             "records were members and which were not."
         )
@@ -284,6 +284,7 @@ def _real_nonmembers(
         confidence=confidence,
         method="panoramia",
         validity=Validity.EXPLORATORY if naive else Validity.RANDOM_SPLIT,
+        neighbours="replace",  # a coin decides which of a member and a non-member is shown
         claim=sentence,
         warnings=tuple(warnings),
         details={
