@@ -166,8 +166,13 @@ def test_a_training_that_fails_ends_the_audit_with_its_reason():
 
 
 def test_too_few_reference_models_for_a_canary_are_named():
+    def one_of_each_pair(indices, seed):
+        if 299 not in indices:
+            raise RuntimeError("no luck today")
+        return tree(indices, seed)
+
     with pytest.raises(InputError, match="in all or none of the 4 reference models"):
-        audit_one_run(tree, (X, Y), count=250, shadows=4, **HERE)
+        audit_one_run(one_of_each_pair, (X, Y), canaries=np.arange(250), shadows=8, **HERE)
 
 
 @pytest.mark.parametrize("canaries", ["mislabelled", "out-of-distribution", "clip-bkd"])

@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import binom
 from training_games import HERE, RECORDS, SMALL, X, Y, as_they_are, facts, laplace, simulated, tree, valid
 
 import dosimeter as dm
 from dosimeter import OneRun, Validity, fair_coins, mask_hash
+from dosimeter.audits.challenges import halves
 from dosimeter.audits.training import audit_training
 from dosimeter.engine import Store
 from dosimeter.training import Privacy, Recipe
@@ -244,3 +247,16 @@ def test_canaries_are_appended(network, canaries):
     assert all(point >= len(Y) for point in audit.metadata["points"])
     assert len(audit.metadata["points"]) == 2
     assert audit.metadata["canaries"] == canaries
+
+
+@given(st.integers(2, 20), st.integers(20, 60), st.integers(0, 2**31), st.data())
+def test_paired_shadow_models_hold_each_record_equally_often(models, records, seed, data):
+    paired = data.draw(st.integers(0, models))
+    masks = halves(models, records, seed, paired=paired)
+    last = paired // 2 * 2
+    assert (masks[:last].sum(axis=0) == last // 2).all()
+    coins = fair_coins(models * records, seed).reshape(models, records)
+    assert (masks[last:] == coins[last:]).all()  # models that are attacked: independent coins
+    assert (
+        halves(models + 2, records, seed)[: models // 2 * 2] == halves(models, records, seed)[: models // 2 * 2]
+    ).all()

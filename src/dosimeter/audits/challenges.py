@@ -173,9 +173,17 @@ def read_points(points: Any, records: int, name: str = "points") -> IntArray:
     return found.astype(np.int64)
 
 
-def halves(models: int, records: int, seed: int) -> BoolArray:
-    """Who is in which shadow model: an independent fair coin for each model and record."""
+def halves(models: int, records: int, seed: int, *, paired: int | None = None) -> BoolArray:
+    """Who is in which shadow model: random halves, in pairs that share out the records.
+
+    The second model of a pair has the records that the first has not, so that 2m models hold each record exactly m
+    times and an attack can learn about all of them. Only the first `paired` models (default: all) come in pairs; the
+    others have an independent fair coin for each record, as models that are attacked must. More models begin with the
+    same ones.
+    """
     masks = fair_coins(models * records, seed).reshape(models, records)
+    last = (models if paired is None else paired) // 2 * 2
+    masks[1:last:2] = ~masks[0:last:2]
     empty = np.flatnonzero(~masks.any(axis=1))
     if empty.size:
         raise InputError(f"shadow model {empty[0]} would have none of the {records} records; pass more data.")

@@ -119,6 +119,8 @@ def audit_one_run(
         field, rows, kind = _canaries(base, canaries, count, seeds["canaries"])
     coins, coin_seed = _coins(included, expected_hash, rows.size, seeds["coins"])
     check_budget(rows.size, delta=delta, confidence=confidence, claim=None)
+    if coins.all() or not coins.any():
+        raise InputError(f"all {coins.size} coins fell on one side; pass more canaries.")
     members = np.zeros((1, field.units), bool)
     members[0, : base.units] = True
     if not white_box:
@@ -243,8 +245,6 @@ def _coins(included: Any, expected: Any, count: int, seed: int) -> tuple[BoolArr
             f"expected_hash is {check.show(expected)}, but the mask has {mask_hash(coins)[:16]}…: it is another mask; "
             "pass that of the audit, or its seed and canaries."
         )
-    if coins.all() or not coins.any():
-        raise InputError(f"all {count} coins fell on one side; pass more canaries.")
     same = included is None or np.array_equal(coins, fair_coins(count, seed))
     return coins, seed if same else None
 

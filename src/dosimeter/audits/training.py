@@ -135,7 +135,7 @@ def audit_training(
     upper, missing = guarantees(mechanism, setting.delta, ["add/remove"], base.unit)
     notes += missing
 
-    masks = halves(setting.shadows, field.pipeline.units, setting.seeds["masks"])
+    masks = setting.masks(field.pipeline.units)
     first = collect(
         field.pipeline.run(masks, setting.training_seeds("shadows", setting.shadows)), masks, stage="shadow"
     )
@@ -258,6 +258,10 @@ class _Setting:
     def targets(self) -> int:
         """Models that are attacked."""
         return self.runs if self.game == "challenge" else self.shadows - self.references
+
+    def masks(self, records: int) -> BoolArray:
+        """Who is in which shadow model: (shadows, records)."""
+        return halves(self.shadows, records, self.seeds["masks"], paired=self.references)
 
     def coins(self, points: int) -> BoolArray:
         """Who is in which challenge run: (runs, points)."""
@@ -399,7 +403,7 @@ def _sizes(field: Candidates, count: int, setting: _Setting) -> tuple[int, int]:
     if setting.game == "challenge":
         rest = field.real - (count if field.canaries is None else 0)
         return rest, rest + count
-    sizes = halves(setting.shadows, field.pipeline.units, setting.seeds["masks"]).sum(axis=1)
+    sizes = setting.masks(field.pipeline.units).sum(axis=1)
     return int(sizes.min()), int(sizes.max())
 
 
