@@ -44,7 +44,7 @@ def adult(records):
 def ours(x, y, masks, recipe):
     """Signals and scores as `audit_training` makes them, in two processes."""
     from dosimeter.attacks import leave_one_out
-    from dosimeter.audits.shadows import Where, collect, pipeline
+    from dosimeter.audits.training.shadows import Where, collect, pipeline
 
     where = Where(workers=2, progress=False)
     trained = pipeline(net, (x, y), recipe=recipe, signal=None, nonmembers=None, where=where, name=None)
@@ -141,7 +141,7 @@ class Clock:
 def measure(epochs):
     import numpy as np
 
-    from dosimeter.audits.challenges import halves
+    from dosimeter.audits.training.challenges import halves
     from dosimeter.training import Recipe
 
     x, y = adult(RECORDS)

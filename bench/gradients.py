@@ -41,7 +41,7 @@ def ours(x, y, repetitions, engine, processes=None):
     """Seconds for all repetitions, both worlds: (CPU of this process and its children, wall)."""
     import numpy as np
 
-    from dosimeter.audits.gradients import together
+    from dosimeter.audits.gradients.run import together
     from dosimeter.training import Neighbour, Privacy, Recipe, train_many
 
     recipe = Recipe("adam", RATE, steps=STEPS, batch_size=None, dp=Privacy(NOISE, CLIP))

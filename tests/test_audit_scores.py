@@ -6,8 +6,8 @@ import pytest
 
 from dosimeter._validate import InputError
 from dosimeter.accounting import account
-from dosimeter.audits.audit import Audit, Guard
-from dosimeter.audits.scores import audit_scores, roc
+from dosimeter.audits.result import Audit, Guard
+from dosimeter.audits.scores.run import audit_scores, roc
 from dosimeter.estimators.advantage import advantage
 from dosimeter.estimators.bayesian import bayesian
 from dosimeter.estimators.gaussian import gaussian

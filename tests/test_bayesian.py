@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dosimeter import region
+from dosimeter import geometry
 from dosimeter._validate import InputError
 from dosimeter.estimate import Validity
 from dosimeter.estimators.bayesian import (
@@ -229,7 +229,7 @@ def test_simulation_agrees() -> None:
     rng = np.random.default_rng(5)
     fnr = rng.beta(counts[0] + 0.5, counts[1] + 0.5, draws)
     fpr = rng.beta(counts[2] + 0.5, counts[3] + 0.5, draws)
-    epsilon = region.epsilon_from_rates(fpr, fnr, delta)
+    epsilon = geometry.epsilon_from_rates(fpr, fnr, delta)
     for e in (0.0, 0.5, 1.5, 2.5, 4.0):
         cdf = posterior_cdf(_counts(counts), e, delta)
         assert abs(np.mean(epsilon <= e) - cdf) < 5 * math.sqrt(max(cdf * (1 - cdf), 1e-9) / draws) + 1e-6

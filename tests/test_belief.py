@@ -25,9 +25,9 @@ from dosimeter.estimators.belief import (
     excess_probability,
     information,
 )
+from dosimeter.geometry import delta_from_mu, mu_from_epsilon
 from dosimeter.identifiability import advantage_from_epsilon
 from dosimeter.identifiability import epsilon_from_advantage as invert
-from dosimeter.region import delta_from_mu, mu_from_epsilon
 
 STEPS = 30
 BELIEF_90 = math.log(9)

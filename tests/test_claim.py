@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from dosimeter import region
+from dosimeter import geometry
 from dosimeter._validate import InputError
 from dosimeter.estimate import Validity
 from dosimeter.estimators.claim import (
@@ -199,7 +199,7 @@ def test_a_true_profile_is_rejected_at_most_at_the_level_at_any_time():
 
 def test_power_against_a_gaussian_that_leaks_more_than_it_claims():
     """Claimed ε = 1 at δ = 1e-5, truth 4.377: the medians of the published bets are 171 and 735 runs."""
-    claimed = gaussian_profile(float(region.mu_from_epsilon(1.0, 1e-5)))
+    claimed = gaussian_profile(float(geometry.mu_from_epsilon(1.0, 1e-5)))
     with_profile, one_pair = [], []
     for seed in range(100):
         scores, coins = gaussian_runs(seed, 1500)

@@ -16,12 +16,12 @@ import pytest
 from dosimeter import cli
 from dosimeter._validate import InputError
 from dosimeter.accounting import account
-from dosimeter.audits import config as settings
-from dosimeter.audits.audit import Audit
-from dosimeter.audits.launch import KINDS, FreshStore, launch, outlook
-from dosimeter.audits.subjects import subject, training_sizes
+from dosimeter.audits.result import Audit
 from dosimeter.datasets import load
 from dosimeter.engine import LostWorkersError, Store
+from dosimeter.pipelines import config as settings
+from dosimeter.pipelines.launch import KINDS, FreshStore, launch, outlook
+from dosimeter.pipelines.subjects import subject, training_sizes
 
 torch_only = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 
@@ -220,7 +220,7 @@ class TestCommandLine:
         def lost(*given, **options):
             raise LostWorkersError("task 3 could not run; 3 of 32 tasks are kept in here: run the same again.")
 
-        monkeypatch.setattr("dosimeter.audits.launch.launch", lost)
+        monkeypatch.setattr("dosimeter.pipelines.launch.launch", lost)
         code, out, err = run(written(tmp_path, WINE), "--json")
         assert (code, out) == (3, "")
         assert err.splitlines()[-1].startswith("error: task 3 could not run; 3 of 32 tasks are kept")

@@ -17,7 +17,7 @@ def run(code):
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("module", ["dosimeter", "dosimeter.estimators.bayesian", "dosimeter.audits.scores"])
+@pytest.mark.parametrize("module", ["dosimeter", "dosimeter.estimators.bayesian", "dosimeter.audits.scores.run"])
 def test_nothing_heavy_comes_along(module):
     loaded = run(f"import sys, {module}; print(*(n for n in {HEAVY!r} if n in sys.modules))")
     assert loaded == ""

@@ -22,7 +22,7 @@ from dosimeter.estimators import band
 from dosimeter.estimators.gaussian import mu_from_rates
 from dosimeter.estimators.rates import clopper_pearson_limits, rectangle, uniform_looks
 from dosimeter.estimators.thresholds import counts_over_curve
-from dosimeter.region import epsilon_from_rates, epsilon_range
+from dosimeter.geometry import epsilon_from_rates, epsilon_range
 
 PAPER = Counts(fn=35, tp=65, fp=25, tn=75)
 PERFECT = Counts(fn=0, tp=1000, fp=0, tn=1000)

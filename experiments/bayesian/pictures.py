@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter import Audit
-from dosimeter.region import boundary
+from dosimeter.geometry import boundary
 from dosimeter.report.canvas import Canvas
 from dosimeter.report.theme import ACCENT, CATEGORIES, INK, MEMBERS, MUTED, NARROW, WIDE
 

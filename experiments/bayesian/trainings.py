@@ -20,9 +20,9 @@ CONFIG: dict[str, Any] = tomllib.loads((HERE / "config.toml").read_text(encoding
 @lru_cache(maxsize=32)
 def audit(size: str, data: str, kind: str, store: Store | None) -> Audit:
     """Run a target, e.g. "adult" and "dp"; what the store holds is not trained again."""
-    from dosimeter.audits import config
-    from dosimeter.audits.launch import launch
-    from dosimeter.audits.subjects import subject
+    from dosimeter.pipelines import config
+    from dosimeter.pipelines.launch import launch
+    from dosimeter.pipelines.subjects import subject
 
     name = f"{data}, {kind}"
     settings = config.parse({"audit": "training", "name": name, **CONFIG[size][data][kind]}, f"config.toml, {size}")

@@ -140,8 +140,8 @@ def _outcome(
 
 def points(outcomes: list[Outcome]) -> list[dict[str, Any]]:
     """The points of the picture: mean and range over the repeats, and whether the frontier goes through them."""
-    from dosimeter.report.compare import VALUE
-    from dosimeter.report.compare import strategies as summarised
+    from dosimeter.audits.compare.page import VALUE
+    from dosimeter.audits.compare.page import strategies as summarised
 
     rows = [(o.strategy, e, a) for o in outcomes for e, a in zip(o.epsilons, o.accuracies, strict=True)]
     return summarised(

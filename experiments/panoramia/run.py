@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter import InputError, OneRun, fair_coins, panoramia
-from dosimeter.audits.null_band import LEVEL, Pair, judge
+from dosimeter.audits.members_only.null_band import LEVEL, Pair, judge
 from dosimeter.engine import Store
 
 FOLDER = Path(__file__).resolve().parent

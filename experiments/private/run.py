@@ -13,7 +13,7 @@ from dosimeter.accounting import (
     PAPER_ORDERS,
     DpSgd,
     Guarantee,
-    RegionOfPrivacy,
+    NoiseSweep,
     advanced,
     naive,
     noise_for_epsilon,
@@ -147,7 +147,7 @@ def figures(size: str, folder: Path, store: Store | None = None) -> dict[str, st
     }
 
 
-def region(levels: list[trained.Level], settings: dict[str, Any]) -> RegionOfPrivacy:
+def region(levels: list[trained.Level], settings: dict[str, Any]) -> NoiseSweep:
     """Upper bounds and all lower numbers of the levels as the rows of one picture."""
     upper = region_of_privacy(
         [level.noise for level in levels],
@@ -170,4 +170,4 @@ def region(levels: list[trained.Level], settings: dict[str, Any]) -> RegionOfPri
                     "is_bound": is_bound,
                 }
             )
-    return RegionOfPrivacy(tuple(rows), DELTA)
+    return NoiseSweep(tuple(rows), DELTA)

@@ -31,28 +31,28 @@ from dosimeter.estimators.rates import clopper_pearson, jeffreys
 from dosimeter.evidence import Counts, OneRun, Scores, fair_coins, fresh_seed, mask_hash
 
 if TYPE_CHECKING:
-    from dosimeter.audits.audit import Audit
     from dosimeter.audits.compare import compare
     from dosimeter.audits.gradients import audit_gradients
-    from dosimeter.audits.guard import check_shift
     from dosimeter.audits.members_only import audit_members_only
     from dosimeter.audits.model import audit_model
     from dosimeter.audits.one_run import audit_one_run
+    from dosimeter.audits.result import Audit
     from dosimeter.audits.scores import audit_scores
+    from dosimeter.audits.shift.guard import check_shift
     from dosimeter.audits.training import audit_training
 
 __version__ = "0.1.0"
 
 _LATER = {
-    "Audit": "dosimeter.audits.audit",
-    "audit_gradients": "dosimeter.audits.gradients",
-    "audit_members_only": "dosimeter.audits.members_only",
-    "audit_model": "dosimeter.audits.model",
-    "audit_one_run": "dosimeter.audits.one_run",
-    "audit_scores": "dosimeter.audits.scores",
-    "audit_training": "dosimeter.audits.training",
-    "compare": "dosimeter.audits.compare",
-    "check_shift": "dosimeter.audits.guard",
+    "Audit": "dosimeter.audits.result",
+    "audit_gradients": "dosimeter.audits.gradients.run",
+    "audit_members_only": "dosimeter.audits.members_only.run",
+    "audit_model": "dosimeter.audits.model.run",
+    "audit_one_run": "dosimeter.audits.one_run.run",
+    "audit_scores": "dosimeter.audits.scores.run",
+    "audit_training": "dosimeter.audits.training.run",
+    "compare": "dosimeter.audits.compare.run",
+    "check_shift": "dosimeter.audits.shift.guard",
 }  # the audits are imported when they are asked for: they stand on more than NumPy and SciPy
 
 

@@ -20,7 +20,7 @@ from dosimeter._validate import FloatArray, InputError
 from dosimeter.accounting.profile import advantage_from_profile, tpr_from_profile
 from dosimeter.estimate import percent
 from dosimeter.estimators.claims import change
-from dosimeter.region import mu_from_epsilon, tradeoff, tradeoff_gaussian
+from dosimeter.geometry import mu_from_epsilon, tradeoff, tradeoff_gaussian
 
 ArrayLike = npt.ArrayLike
 Profile = Callable[[float], float]
@@ -128,7 +128,7 @@ def epsilon_from_advantage(advantage: ArrayLike, *, delta: float = 0.0, method: 
         result: FloatArray = 2 * _classic_scale(delta) * special.ndtri((1 + a) / 2)
         return result
     if method == "tight":
-        from dosimeter.region import epsilon_from_mu
+        from dosimeter.geometry import epsilon_from_mu
 
         delta = check.delta(delta, zero=False, why_not_zero="the Gaussian mechanism has no finite ε at δ = 0")
         mu = mu_from_advantage(a)

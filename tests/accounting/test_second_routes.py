@@ -11,7 +11,7 @@ from dosimeter.accounting import DpSgd, Gaussian, account, advanced, exact, naiv
 from dosimeter.accounting.pld import LossProfile, grid_for
 from dosimeter.accounting.profile import tpr_from_profile
 from dosimeter.accounting.rdp import rdp_delta, rdp_values
-from dosimeter.region import delta_from_mu, epsilon_from_mu, log_delta_from_mu
+from dosimeter.geometry import delta_from_mu, epsilon_from_mu, log_delta_from_mu
 
 
 def divergence_by_mpmath(noise, rate, order):

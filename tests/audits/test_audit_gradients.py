@@ -15,10 +15,10 @@ import dosimeter as dm
 from dosimeter import InputError
 from dosimeter.accounting import noise_for_belief, noise_for_epsilon
 from dosimeter.attacks.gradient import Transcripts
-from dosimeter.audits.audit import Audit
-from dosimeter.audits.gradients import _worlds, audit_gradients
-from dosimeter.audits.loss_adversary import Asked, answers
-from dosimeter.audits.transcripts import audit_transcripts
+from dosimeter.audits.gradients.loss_adversary import Asked, answers
+from dosimeter.audits.gradients.run import _worlds, audit_gradients
+from dosimeter.audits.gradients.transcripts import audit_transcripts
+from dosimeter.audits.result import Audit
 from dosimeter.engine import Store
 from dosimeter.evidence import fair_coins
 from dosimeter.identifiability import advantage_from_mu
@@ -391,7 +391,7 @@ def test_transcripts_that_were_not_clipped_are_refused():
 def test_opacus_hook_sees_what_a_full_log_holds(neighbour):
     """Second route: both clipped sums by one backward pass a record, and the noisy sum from the applied gradient."""
     opacus = pytest.importorskip("opacus", reason="the hook needs Opacus: dosimeter[torch]")
-    from dosimeter.audits.opacus_hook import OpacusTranscript
+    from dosimeter.audits.gradients.opacus_hook import OpacusTranscript
 
     clip, sigma, lr, steps = 0.5, 1.5, 0.1, 5
     x, y = torch.from_numpy(D[0]), torch.from_numpy(D[1])
@@ -446,7 +446,7 @@ def test_opacus_hook_sees_what_a_full_log_holds(neighbour):
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 def test_opacus_runs_are_audited_as_ours():
     opacus = pytest.importorskip("opacus", reason="the hook needs Opacus: dosimeter[torch]")
-    from dosimeter.audits.opacus_hook import OpacusTranscript
+    from dosimeter.audits.gradients.opacus_hook import OpacusTranscript
 
     clip, sigma, steps = 0.5, 2.0, 4
     x, y = torch.from_numpy(D[0]), torch.from_numpy(D[1])
@@ -483,7 +483,7 @@ def test_opacus_runs_are_audited_as_ours():
 
 def test_opacus_hook_refuses():
     opacus = pytest.importorskip("opacus", reason="the hook needs Opacus: dosimeter[torch]")
-    from dosimeter.audits.opacus_hook import OpacusTranscript
+    from dosimeter.audits.gradients.opacus_hook import OpacusTranscript
 
     module = opacus.GradSampleModule(net())
     inner = torch.optim.SGD(module.parameters(), lr=0.1)

@@ -11,11 +11,10 @@ from training_games import HERE, SMALL, as_they_are, facts, laplace, seeds_of, s
 import dosimeter as dm
 from dosimeter import Counts, InputError, OneRun
 from dosimeter.accounting import rdp
-from dosimeter.audits import intervals
 from dosimeter.audits.assemble import guarantees, tightest
-from dosimeter.audits.claims import Claim
-from dosimeter.audits.intervals import Evidence, by_point, mechanism_of, pilot_threshold
-from dosimeter.audits.training import audit_training
+from dosimeter.audits.training import audit_training, intervals
+from dosimeter.audits.training.claims import Claim
+from dosimeter.audits.training.intervals import Evidence, by_point, mechanism_of, pilot_threshold
 from dosimeter.engine import Store
 from dosimeter.estimators.claim import gaussian_profile
 from dosimeter.training import Privacy, Recipe

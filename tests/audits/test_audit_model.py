@@ -14,9 +14,9 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from dosimeter import InputError, Scores, fair_coins
-from dosimeter.audits.audit import Audit
-from dosimeter.audits.model import audit_model, distributions, fingerprint, most_exposed
-from dosimeter.audits.pool import read_pool
+from dosimeter.audits.model.pool import read_pool
+from dosimeter.audits.model.run import audit_model, distributions, fingerprint, most_exposed
+from dosimeter.audits.result import Audit
 from dosimeter.audits.scores import audit_scores
 from dosimeter.training.logistic import DpLogisticRegression
 

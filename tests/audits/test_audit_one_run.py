@@ -11,7 +11,7 @@ from training_games import HERE, as_they_are, laplace, origin, valid
 
 import dosimeter as dm
 from dosimeter import InputError, OneRun, Validity, fair_coins, mask_hash
-from dosimeter.audits.one_run import audit_one_run, path_of_guesses
+from dosimeter.audits.one_run.run import audit_one_run, path_of_guesses
 from dosimeter.engine import Store
 from dosimeter.training import Privacy, Recipe
 

@@ -9,8 +9,8 @@ from training_games import HERE, RECORDS, SMALL, X, Y, as_they_are, facts, lapla
 
 import dosimeter as dm
 from dosimeter import OneRun, Validity, fair_coins, mask_hash
-from dosimeter.audits.challenges import halves
 from dosimeter.audits.training import audit_training
+from dosimeter.audits.training.challenges import halves
 from dosimeter.engine import Store
 from dosimeter.training import Privacy, Recipe
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from dosimeter.audits.blind import rank_sum_p_value
+from dosimeter.audits.shift.blind import rank_sum_p_value
 
 rng_of = np.random.default_rng
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from dosimeter import InputError, Scores
-from dosimeter.audits.audit import Audit
 from dosimeter.audits.gate import InvalidAuditError, Outcome, gate, junit, markdown, passed
-from dosimeter.audits.guard import Guard
+from dosimeter.audits.result import Audit
 from dosimeter.audits.scores import audit_scores
+from dosimeter.audits.shift.guard import Guard
 from dosimeter.cli import main
 from dosimeter.estimators.lower_bound import lower_bound
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dosimeter._validate import InputError
-from dosimeter.audits.guard import Guard, _runs_p, check_mask, check_shift, class_balance_p
+from dosimeter.audits.shift.guard import Guard, _runs_p, check_mask, check_shift, class_balance_p
 from dosimeter.evidence import OneRun, fair_coins
 
 KEYS = {
@@ -301,5 +301,5 @@ def test_large_tables_are_sampled_and_fast():
 
 
 def test_importing_the_guard_does_not_import_scikit_learn():
-    code = "import sys, dosimeter.audits.guard; sys.exit('sklearn' in sys.modules)"
+    code = "import sys, dosimeter.audits.shift.guard; sys.exit('sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

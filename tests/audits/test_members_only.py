@@ -16,10 +16,10 @@ from scipy import stats
 from dosimeter import Audit, OneRun, Validity, audit_members_only, fair_coins
 from dosimeter.attacks.references import reference
 from dosimeter.attacks.stacked import Content, class_columns, content_scores, joined, token_columns
-from dosimeter.audits.contest import ANCHORS, anchor_and_pools, contest, stand_in
-from dosimeter.audits.game import deal, shown
-from dosimeter.audits.members_only import throws_of
-from dosimeter.audits.null_band import Pair
+from dosimeter.audits.members_only.contest import ANCHORS, anchor_and_pools, contest, stand_in
+from dosimeter.audits.members_only.game import deal, shown
+from dosimeter.audits.members_only.null_band import Pair
+from dosimeter.audits.members_only.run import throws_of
 from dosimeter.models import Outputs
 
 

@@ -9,7 +9,7 @@ import pytest
 from members_games import draw, memoriser, sampler
 
 from dosimeter import InputError, audit_members_only
-from dosimeter.audits.game import FEWEST, deal
+from dosimeter.audits.members_only.game import FEWEST, deal
 
 GOOD = draw(300, 17)
 MODEL = memoriser(*GOOD, 2.0)
@@ -88,7 +88,8 @@ def test_other_shapes_missing_labels_and_nan_are_refused():
 
 def test_identical_guesses_are_refused(monkeypatch):
     monkeypatch.setattr(
-        "dosimeter.audits.contest.stacked_scores", lambda train, member, audit, *, seed: np.ones(len(audit))
+        "dosimeter.audits.members_only.contest.stacked_scores",
+        lambda train, member, audit, *, seed: np.ones(len(audit)),
     )
     refuse("guesses about model are identical", references=0)
 

@@ -9,8 +9,8 @@ from scipy import stats
 from dosimeter import DpSgd, InputError
 from dosimeter.accounting import Composition, Gaussian
 from dosimeter.attacks.gradient import Transcripts
-from dosimeter.audits.transcripts import audit_transcripts
-from dosimeter.region import epsilon_from_mu
+from dosimeter.audits.gradients.transcripts import audit_transcripts
+from dosimeter.geometry import epsilon_from_mu
 
 torch = pytest.importorskip("torch", reason="the hook needs torch: dosimeter[torch]")
 opacus = pytest.importorskip("opacus", reason="the hook needs Opacus: dosimeter[torch]")
@@ -18,8 +18,8 @@ opacus = pytest.importorskip("opacus", reason="the hook needs Opacus: dosimeter[
 from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: E402
 from torch.utils.data import DataLoader, SequentialSampler, TensorDataset, WeightedRandomSampler  # noqa: E402
 
-from dosimeter.audits.opacus_batches import WatchedBatches  # noqa: E402
-from dosimeter.audits.opacus_hook import OpacusTranscript  # noqa: E402
+from dosimeter.audits.gradients.opacus_batches import WatchedBatches  # noqa: E402
+from dosimeter.audits.gradients.opacus_hook import OpacusTranscript  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Full backward hook is firing"),

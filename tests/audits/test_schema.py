@@ -8,8 +8,8 @@ import pytest
 
 from dosimeter import InputError, Scores
 from dosimeter.audits import schema
-from dosimeter.audits.audit import Audit
 from dosimeter.audits.gate import gate, passed
+from dosimeter.audits.result import Audit
 from dosimeter.audits.scores import audit_scores
 
 FILE = Path(__file__).parents[2] / "docs" / "audit.schema.json"

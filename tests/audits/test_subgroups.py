@@ -5,8 +5,8 @@ import pytest
 
 from dosimeter import InputError, Scores
 from dosimeter.audits.compare import compare
+from dosimeter.audits.model.subgroups import by_group, holm
 from dosimeter.audits.scores import audit_scores
-from dosimeter.audits.subgroups import by_group, holm
 from dosimeter.estimators.lower_bound import lower_bound
 
 

@@ -12,10 +12,10 @@ from sklearn.linear_model import LogisticRegression
 from training_games import HERE, as_they_are, laplace, simulated
 
 from dosimeter import InputError, OneRun, Scores, Validity, fair_coins
-from dosimeter.audits.audit import Audit
 from dosimeter.audits.members_only import audit_members_only
 from dosimeter.audits.model import audit_model
 from dosimeter.audits.one_run import audit_one_run
+from dosimeter.audits.result import Audit
 from dosimeter.audits.scores import audit_scores
 from dosimeter.audits.verify import Standing, verify
 from dosimeter.estimators.claim import claim

@@ -235,7 +235,7 @@ def test_json_that_is_no_audit(tmp_path, monkeypatch, capsys, reader, name):
 
 
 def test_toml_that_is_nested_too_deeply(tmp_path):
-    from dosimeter.audits import config
+    from dosimeter.pipelines import config
 
     path = tmp_path / "run.toml"
     path.write_text("a = " + "[" * 50_000)

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from dosimeter import InputError, Scores
-from dosimeter.audits.audit import Audit
 from dosimeter.audits.gate import gate, passed
+from dosimeter.audits.result import Audit
 from dosimeter.audits.scores import audit_scores
 from dosimeter.audits.verify import verify
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 import dosimeter as dm
-from dosimeter.audits.audit import Audit
+from dosimeter.audits.result import Audit
 from dosimeter.audits.scores import audit_scores
 
 RNG = np.random.default_rng(0)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from dosimeter.accounting import DpSgd
-from dosimeter.audits.audit import Audit, Guard
 from dosimeter.audits.model import audit_model
+from dosimeter.audits.result import Audit, Guard
 from dosimeter.audits.scores import audit_scores
 from dosimeter.evidence import Scores
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import samples
 
-from dosimeter import report
 from dosimeter.accounting import Gaussian
 from dosimeter.attacks.gradient import Transcripts
-from dosimeter.audits.audit import Audit
-from dosimeter.audits.transcripts import NOT_PRIVATE, audit_transcripts, with_warnings
-from dosimeter.report.charts import charts
-from dosimeter.report.gradients import CHARTS
+from dosimeter.audits import page as audit_page
+from dosimeter.audits.gradients.page import CHARTS
+from dosimeter.audits.gradients.transcripts import NOT_PRIVATE, audit_transcripts, with_warnings
+from dosimeter.audits.page.charts import charts
+from dosimeter.audits.result import Audit
 from dosimeter.report.theme import NARROW, WIDE
 
 STEPS, MU = 30, 1.5
@@ -59,7 +59,7 @@ def complete() -> Audit:
 
 @cache
 def page() -> str:
-    return report.to_html(complete())
+    return audit_page.to_html(complete())
 
 
 def words(page: str) -> str:
@@ -102,22 +102,22 @@ def test_the_page_says_it_in_words():
 
 
 def test_after_json_it_is_the_same_page():
-    assert report.to_html(Audit.from_json(complete().to_json())) == page()
+    assert audit_page.to_html(Audit.from_json(complete().to_json())) == page()
 
 
 def test_a_run_without_guarantee_warns_in_the_verdict():
     found = with_warnings(dataclasses.replace(audit(), upper=(), region=None), [NOT_PRIVATE])
-    made = report.to_html(found)
+    made = audit_page.to_html(found)
     verdict = words(made[made.index('id="verdict"') : made.index('id="adversary"')])
     assert "not differentially private" in verdict
     assert with_warnings(audit(), []) is audit()
 
 
 def test_one_world_and_missing_parts_leave_no_gap():
-    one = report.to_html(audit(both=False))
+    one = audit_page.to_html(audit(both=False))
     assert "trained on D′" not in words(one[one.index('id="adversary"') : one.index('id="sensitivities"')])
     assert 'data-chart="roc"' not in one
-    bare = report.to_html(dataclasses.replace(audit(), details={}))
+    bare = audit_page.to_html(dataclasses.replace(audit(), details={}))
     assert "was not stated" in words(bare)
     assert not any(f'data-chart="{name}"' in bare for name in CHARTS)
 
@@ -130,5 +130,5 @@ def test_hostile_names_stay_text():
     hostile = dataclasses.replace(
         complete(), details=details, metadata={**complete().metadata, "name": samples.HOSTILE}
     )
-    made = report.to_html(hostile)
+    made = audit_page.to_html(hostile)
     assert samples.HOSTILE not in made and "<img" not in made

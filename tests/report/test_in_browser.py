@@ -11,7 +11,8 @@ import pytest
 import samples
 from browser import CHROMIUM, Page, browser
 
-from dosimeter import report
+from dosimeter.audits import page as audit_page
+from dosimeter.audits.compare.page import compare_page
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
@@ -28,10 +29,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ("hostile", samples.hostile()),
         ("shifted", samples.shifted()),
     ):
-        found[name] = report.write_html(audit, folder / f"{name}.html")
+        found[name] = audit_page.write_html(audit, folder / f"{name}.html")
     found["compared"] = folder / "compared.html"
     audits = [samples.bare(1.0), samples.full()]
-    found["compared"].write_text(report.compare_page(audits, ["a", "b"], [0.9, 0.8]), encoding="utf-8")
+    found["compared"].write_text(compare_page(audits, ["a", "b"], [0.9, 0.8]), encoding="utf-8")
     return found
 
 

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_page import Outline, words_of
 
-from dosimeter import report
 from dosimeter._validate import InputError
-from dosimeter.report.compare import GUARANTEED, LOWER, strategies
-from dosimeter.report.landscape import bandwidth, density, frontier
+from dosimeter.audits.compare.landscape import bandwidth, density, frontier
+from dosimeter.audits.compare.page import GUARANTEED, LOWER, compare_page, strategies
 
 POINTS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=14)
 
@@ -103,16 +102,16 @@ def test_a_lower_bound_is_on_no_frontier() -> None:
 def test_the_landscape_ranks_guarantees_and_not_lower_bounds() -> None:
     """A weak attack on a model without guarantee must not look like privacy."""
     private, weak = samples.full(guard=False), samples.bare(1.6)
-    page = report.compare_page([private, weak], ["DP", "not attacked well"], [0.8, 0.9])
+    page = compare_page([private, weak], ["DP", "not attacked well"], [0.8, 0.9])
     shown = words_of(page, "landscape")
     stated = private.region["upper"]["epsilon"]  # type: ignore[index]
     assert f"On the frontier: DP (ε {stated:.4g}, utility 0.8)." in shown
     assert "Open marks stand at a lower bound, because no guarantee is known (not attacked well)" in shown
     assert "smaller is better" not in page and "densit" not in page
     assert f"≥ {weak.headline.low:.4g} a lower bound, no guarantee" in shown
-    ranked = report.compare_page([private, private], ["a", "b"], [0.8, 0.9])
+    ranked = compare_page([private, private], ["a", "b"], [0.8, 0.9])
     assert "ε guaranteed (smaller is better)" in ranked
-    bare = report.compare_page([weak, samples.bare()], ["a", "b"], [0.8, 0.9])
+    bare = compare_page([weak, samples.bare()], ["a", "b"], [0.8, 0.9])
     assert "On the frontier" not in bare and "ε proven from below (no ranking)" in bare
 
 
@@ -120,14 +119,14 @@ def test_densities_need_points() -> None:
     audit = samples.full(guard=False)
     names = [f"run {i}" for i in range(10)]
     utilities = np.linspace(0.5, 0.9, 10)
-    assert "densities by category" in report.compare_page([audit] * 10, names, utilities)
-    assert "densities" not in report.compare_page([audit] * 9, names[:9], utilities[:9])
+    assert "densities by category" in compare_page([audit] * 10, names, utilities)
+    assert "densities" not in compare_page([audit] * 9, names[:9], utilities[:9])
 
 
 def test_compare_page_shows_audits_side_by_side() -> None:
     audits = [samples.bare(1.0), samples.full(), samples.shifted()]
     names = ["over-fitted", samples.HOSTILE, "DP"]
-    page = report.compare_page(audits, names, [0.95, 0.9, 0.85], categories=["plain", "plain", "DP"])
+    page = compare_page(audits, names, [0.95, 0.9, 0.85], categories=["plain", "plain", "DP"])
     outline = Outline(page)
     assert [attrs["id"] for attrs in outline.all("section")] == ["overview", "bounds", "landscape", "claims"]
     assert samples.HOSTILE in outline.text() and len(outline.all("script")) == 2
@@ -135,9 +134,9 @@ def test_compare_page_shows_audits_side_by_side() -> None:
     assert len(re.findall("<svg", page)) == 4
     assert all(a.headline.claim in outline.text() for a in audits)
     assert "for replacing one record" in words_of(page, "overview")
-    without = Outline(report.compare_page(audits[:1], names[:1]))
+    without = Outline(compare_page(audits[:1], names[:1]))
     assert [attrs["id"] for attrs in without.all("section")] == ["overview", "bounds", "claims"]
-    star = report.compare_page(audits, names, [0.95, 0.9, 0.85], method="epsilon-star-parametric")
+    star = compare_page(audits, names, [0.95, 0.9, 0.85], method="epsilon-star-parametric")
     assert "epsilon-star-parametric" in star
 
 
@@ -150,8 +149,8 @@ def test_compare_page_refuses_bad_input() -> None:
         (([audit], ["a"], [math.nan]), r"utilities\[0\] is nan"),
     ):
         with pytest.raises(InputError, match=message):
-            report.compare_page(*arguments)  # type: ignore[arg-type]
+            compare_page(*arguments)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="it has lower-bound"):
-        report.compare_page([audit], ["a"], method="nothing")
+        compare_page([audit], ["a"], method="nothing")
     with pytest.raises(InputError, match="at most 6"):
-        report.compare_page([audit] * 7, list("abcdefg"), categories=list("abcdefg"))
+        compare_page([audit] * 7, list("abcdefg"), categories=list("abcdefg"))

@@ -10,8 +10,9 @@ import pytest
 import samples
 from test_page import words_of
 
-from dosimeter import Audit, audit_members_only, report
-from dosimeter.report.charts import charts
+from dosimeter import Audit, audit_members_only
+from dosimeter.audits import page as audit_page
+from dosimeter.audits.page.charts import charts
 
 NAMES = {"precision-recall", "bound-recall", "stand-ins", "baseline-size"}
 
@@ -47,7 +48,7 @@ def test_charts_are_there_in_both_widths():
 
 
 def test_the_page_calls_it_a_measurement_and_shows_the_baseline():
-    page = report.to_html(audit())
+    page = audit_page.to_html(audit())
     for text in ("ε̃ is a measurement", "c_lb", "stand-ins", "How strong the baseline is", "leaks", "does not"):
         assert text in page
     for name in ("measured", "curves", "null", "strength", "game"):
@@ -56,11 +57,11 @@ def test_the_page_calls_it_a_measurement_and_shows_the_baseline():
 
 
 def test_the_page_from_json_is_the_same():
-    assert report.to_html(Audit.from_json(audit().to_json())) == report.to_html(audit())
+    assert audit_page.to_html(Audit.from_json(audit().to_json())) == audit_page.to_html(audit())
 
 
 def test_the_card_shows_the_measurement_and_no_bound():
-    page = report.to_html(audit())
+    page = audit_page.to_html(audit())
     verdict = words_of(page, "verdict")
     assert f"Measured ε̃ = {audit().headline.epsilon:.4g}" in verdict and "ε ≥" not in verdict
     assert "not a bound (validity: measurement), so no value of ε is excluded from below" in words_of(page, "region")
@@ -72,7 +73,7 @@ def test_the_card_shows_the_measurement_and_no_bound():
 def test_what_is_said_of_the_baseline_agrees_with_its_line(rising, ends, line):
     sizes = [{"records": n, "c_lb": c, "auc": 0.6, "share": 0.5} for n, c in zip((90, 180), ends, strict=True)]
     strength = {**audit().details["strength"], "size": sizes, "rising": rising, "rising_p_value": 0.5 - 0.49 * rising}
-    page = report.to_html(dataclasses.replace(audit(), details={**audit().details, "strength": strength}))
+    page = audit_page.to_html(dataclasses.replace(audit(), details={**audit().details, "strength": strength}))
     text = words_of(page, "strength")
     assert f"Over all training sizes c_lb {line} (90 records) to {ends[1]:g} (180)." in text
     assert ("c_lb is too low and ε̃ too high" in text) == rising
@@ -82,12 +83,14 @@ def test_what_is_said_of_the_baseline_agrees_with_its_line(rising, ends, line):
 def test_without_stand_ins_the_page_says_what_is_missing():
     targets = [{**t, "verdict": None} for t in audit().details["targets"]]
     found = dataclasses.replace(audit(), details={**audit().details, "null": None, "targets": targets})
-    page = report.to_html(found)
+    page = audit_page.to_html(found)
     assert "There were no stand-ins" in page and "stand-ins" not in charts(found)
 
 
 def test_hostile_names_stay_text():
     targets = [{**t, "name": samples.BREAKOUT} for t in audit().details["targets"]]
     game = {**audit().details["game"], "generator": samples.HOSTILE}
-    page = report.to_html(dataclasses.replace(audit(), details={**audit().details, "targets": targets, "game": game}))
+    page = audit_page.to_html(
+        dataclasses.replace(audit(), details={**audit().details, "targets": targets, "game": game})
+    )
     assert samples.HOSTILE not in page and "<img src=x" not in page

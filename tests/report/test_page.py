@@ -20,15 +20,15 @@ import samples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dosimeter import report
 from dosimeter._validate import InputError
-from dosimeter.audits.audit import Audit
+from dosimeter.audits import page as audit_page
+from dosimeter.audits.page import facts
+from dosimeter.audits.page.record import FIELDS, MEANING
+from dosimeter.audits.result import Audit
 from dosimeter.audits.scores import audit_scores
 from dosimeter.estimate import Validity
 from dosimeter.evidence import Scores
-from dosimeter.report import facts
 from dosimeter.report.markup import esc, json_block
-from dosimeter.report.record import FIELDS, MEANING
 from dosimeter.report.text import share
 from dosimeter.report.theme import VARIABLES
 
@@ -78,7 +78,7 @@ def pages() -> dict[str, str]:
         "hostile": samples.hostile(),
         "again": Audit.from_json(samples.full().to_json()),
     }
-    return {name: report.to_html(audit) for name, audit in audits.items()}
+    return {name: audit_page.to_html(audit) for name, audit in audits.items()}
 
 
 @pytest.mark.parametrize("name", ["full", "bare", "shifted", "hostile", "again"])
@@ -259,7 +259,7 @@ def test_bounds_of_groups_are_said_to_hold_together(pages: dict[str, str]) -> No
     assert f"The largest bound is ε ≥ {audit.subgroups[0]['epsilon']:.4g} for age = under 25" in pages["full"]
     assert "All 4 bounds hold at once with 95 % confidence." in pages["full"]
     older = [{k: v for k, v in row.items() if k != "joint_confidence"} for row in audit.subgroups]
-    alone = report.to_html(dataclasses.replace(audit, subgroups=tuple(older)))
+    alone = audit_page.to_html(dataclasses.replace(audit, subgroups=tuple(older)))
     assert "hold at once" not in alone and "the largest of them need not hold" in alone
 
 
@@ -270,7 +270,7 @@ def test_a_limit_of_the_tpr_is_shown_only_where_one_holds(pages: dict[str, str])
     assert f"truly at least {share(point['tpr_low'])} with 95 % confidence" in pages["bare"]
     assert "members from those that it was trained on" in pages["bare"]
     older = [{k: v for k, v in p.items() if k != "limit_threshold"} for p in audit.curve["tpr_at_fpr"]]
-    none = report.to_html(dataclasses.replace(audit, curve={**audit.curve, "tpr_at_fpr": older}))
+    none = audit_page.to_html(dataclasses.replace(audit, curve={**audit.curve, "tpr_at_fpr": older}))
     assert "truly at least" not in none and "for a limit" in none
 
 
@@ -278,7 +278,7 @@ def test_contradiction_is_said() -> None:
     audit = samples.full(8.0, guard=False)
     stated = facts.guarantee(audit)
     assert stated is not None and facts.contradiction(audit.headline, stated)
-    page = report.to_html(audit)
+    page = audit_page.to_html(audit)
     assert "Both cannot hold" in page and "a contradiction" in page
 
 
@@ -327,7 +327,7 @@ def test_every_epsilon_says_whose_it_is(pages: dict[str, str]) -> None:
 def test_a_guarantee_for_other_neighbours_stands_beside_no_bound() -> None:
     audit = samples.full(guard=False)
     other = tuple(dataclasses.replace(g, neighbours="zero-out") for g in audit.upper)
-    page = report.to_html(dataclasses.replace(audit, upper=other, region=None))
+    page = audit_page.to_html(dataclasses.replace(audit, upper=other, region=None))
     region = words_of(page, "region")
     assert "for zeroing out one record. That is another ε, so it does not stand beside the attack's." in region
     assert "Nothing is known in between" not in region and 'data-chart="region"' not in page
@@ -336,12 +336,12 @@ def test_a_guarantee_for_other_neighbours_stands_beside_no_bound() -> None:
 
 def test_warnings_of_the_headline_stand_in_the_verdict() -> None:
     rng = np.random.default_rng(0)
-    page = report.to_html(audit_scores(Scores(rng.normal(-2, 1, 200), rng.normal(0, 1, 200)), resamples=0))
+    page = audit_page.to_html(audit_scores(Scores(rng.normal(-2, 1, 200), rng.normal(0, 1, 200)), resamples=0))
     assert "the scores look the wrong way round" in words_of(page, "verdict")
 
 
 def test_a_check_that_was_switched_off_is_called_that() -> None:
-    verdict = words_of(report.to_html(samples.full(guard=False)), "verdict")
+    verdict = words_of(audit_page.to_html(samples.full(guard=False)), "verdict")
     assert "switched off" in verdict and "only scores were given" not in verdict
 
 
@@ -358,16 +358,16 @@ def test_epsilon_star_has_one_value_for_each_form(pages: dict[str, str]) -> None
 
 def test_epsilon_star_says_that_it_cannot_tell() -> None:
     few = audit_scores(Scores.from_losses(np.linspace(0, 1, 40), np.linspace(5, 6, 40)), resamples=0)
-    rows = words_of(report.to_html(few), "numbers")
+    rows = words_of(audit_page.to_html(few), "numbers")
     assert "epsilon-star-parametric cannot tell –" in rows and "40 members and 40 non-members are too few" in rows
 
 
 def test_charts_are_valid_vega_lite_with_hover_texts() -> None:
-    specs = report.charts(samples.full())
+    specs = audit_page.charts(samples.full())
     assert list(specs) == ["region", "roc", "distributions", "star", "subgroups"]
-    assert list(report.charts(samples.bare())) == ["roc"]
+    assert list(audit_page.charts(samples.bare())) == ["roc"]
     for width in (720, 330):
-        for spec in report.charts(samples.full(), width=width).values():
+        for spec in audit_page.charts(samples.full(), width=width).values():
             altair.Chart.from_dict(spec)  # checks against the schema
             assert json.loads(json.dumps(spec, allow_nan=False)) == spec
             hover = next(layer for layer in spec["layer"] if layer.get("name") == "hover")
@@ -385,7 +385,7 @@ def test_drawings_use_only_colours_of_the_theme(pages: dict[str, str]) -> None:
 
 def test_marked_points_do_not_move() -> None:
     audit = samples.full()
-    rows = report.charts(audit)["roc"]["datasets"]
+    rows = audit_page.charts(audit)["roc"]["datasets"]
     drawn = {(row["x"], row["y"]) for data in rows.values() for row in data if "text" in row and "y" in row}
     for point in facts.tpr_points(audit):
         assert (point["fpr"], point["tpr"]) in drawn
@@ -417,7 +417,7 @@ def test_roc_lines_agree_with_the_definition() -> None:
 )
 def test_corners_draw(members: list[float], nonmembers: list[float]) -> None:
     for delta in (0.0, 1e-5):
-        page = report.to_html(audit_scores(Scores(members, nonmembers), delta=delta, resamples=0))
+        page = audit_page.to_html(audit_scores(Scores(members, nonmembers), delta=delta, resamples=0))
         Outline(page)
         assert "nan" not in re.sub(r"<style>.*?</style>|<script>.*?</script>", "", page, flags=re.S).lower().split()
 
@@ -428,33 +428,33 @@ def test_infinite_guarantees_and_star_without_finite_supremum() -> None:
     star = {"fpr": [0.1, 0.2], "fnr": [0.0, 0.5], "epsilon": [None, 1.0], "best": 0}
     bounds = tuple(e for e in audit.estimates if not e.method.startswith("epsilon-star"))
     audit = dataclasses.replace(audit, estimates=bounds)
-    page = report.to_html(dataclasses.replace(audit, upper=upper, region=None, star=star))
+    page = audit_page.to_html(dataclasses.replace(audit, upper=upper, region=None, star=star))
     Outline(page)
     assert "The largest value is not finite" in page and "can promise nothing" in page
     empty = dataclasses.replace(audit, star={**star, "epsilon": [None, None]}, curve={}, risk={}, metadata={})
-    assert 'id="star"' not in report.to_html(empty) and 'id="roc"' not in report.to_html(empty)
+    assert 'id="star"' not in audit_page.to_html(empty) and 'id="roc"' not in audit_page.to_html(empty)
 
 
 def test_files(tmp_path: Path) -> None:
     audit = samples.full()
-    page = report.write_html(audit, tmp_path / "audit.html", title="A <title>")
+    page = audit_page.write_html(audit, tmp_path / "audit.html", title="A <title>")
     assert "<h1>A &lt;title&gt;</h1>" in page.read_text(encoding="utf-8")
-    files = report.write_png(audit, tmp_path / "charts", formats=("png", "svg"))
+    files = audit_page.write_png(audit, tmp_path / "charts", formats=("png", "svg"))
     assert [f.name for f in files][:2] == ["region.png", "region.svg"] and len(files) == 10
     assert all(f.read_bytes().startswith(b"\x89PNG") for f in files if f.suffix == ".png")
     width = int.from_bytes(files[0].read_bytes()[16:20])
     assert width == 1440
     with pytest.raises(InputError, match="folder that exists"):
-        report.write_html(audit, tmp_path / "no" / "audit.html")
+        audit_page.write_html(audit, tmp_path / "no" / "audit.html")
     with pytest.raises(InputError, match="is a file"):
-        report.write_png(audit, page)
+        audit_page.write_png(audit, page)
     with pytest.raises(InputError, match="formats"):
-        report.write_png(audit, tmp_path, formats=("jpeg",))
+        audit_page.write_png(audit, tmp_path, formats=("jpeg",))
     with pytest.raises(InputError, match="audit must be an Audit"):
-        report.to_html("audit.json")  # type: ignore[arg-type]
+        audit_page.to_html("audit.json")  # type: ignore[arg-type]
 
 
 def test_page_does_not_grow_with_the_data(pages: dict[str, str]) -> None:
     rng = np.random.default_rng(3)
     big = audit_scores(Scores(rng.normal(1, 1, 200_000), rng.normal(0, 1, 200_000)), resamples=0)
-    assert len(report.to_html(big)) < 1.3 * len(pages["bare"])
+    assert len(audit_page.to_html(big)) < 1.3 * len(pages["bare"])

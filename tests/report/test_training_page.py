@@ -7,11 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from dosimeter import report
-from dosimeter.audits.audit import Audit
+from dosimeter.audits import page as audit_page
 from dosimeter.audits.one_run import audit_one_run
+from dosimeter.audits.page.kinds import kind_of
+from dosimeter.audits.result import Audit
 from dosimeter.audits.training import audit_training
-from dosimeter.report.kinds import kind_of
 from dosimeter.report.text import epsilon
 
 RECORDS = 60
@@ -42,7 +42,7 @@ def audits() -> dict[str, Audit]:
 
 @pytest.fixture(scope="module")
 def pages(audits) -> dict[str, str]:
-    return {name: report.to_html(audit) for name, audit in audits.items()}
+    return {name: audit_page.to_html(audit) for name, audit in audits.items()}
 
 
 def headings(page: str) -> list[str]:
@@ -76,7 +76,7 @@ def test_sections_and_charts_of_each_kind(pages, name, sections, charts):
 def test_a_page_comes_back_from_json(audits, pages, name):
     again = Audit.from_json(audits[name].to_json())
     assert kind_of(again) is kind_of(audits[name]) is not None
-    assert report.to_html(again) == pages[name]
+    assert audit_page.to_html(again) == pages[name]
 
 
 def test_what_was_played_is_told(audits, pages):
@@ -95,7 +95,7 @@ def test_what_was_played_is_told(audits, pages):
 
 def test_the_intervals_drawn_are_those_of_the_estimates(audits, pages):
     audit = audits["challenge"]
-    spec = report.charts(audit)["intervals"]
+    spec = audit_page.charts(audit)["intervals"]
     rows = next(rows for rows in spec["datasets"].values() if "high" in rows[0])
     for row, estimate in zip(rows, audit.estimates, strict=True):
         assert row["row"] == estimate.method
@@ -109,10 +109,10 @@ def test_the_intervals_drawn_are_those_of_the_estimates(audits, pages):
 
 def test_the_threshold_is_drawn_where_it_was_fixed(audits):
     audit = audits["challenge"]
-    rows = report.charts(audit)["distributions"]["datasets"]["threshold"]
+    rows = audit_page.charts(audit)["distributions"]["datasets"]["threshold"]
     assert rows[0]["x"] == audit.distributions["threshold"]
     outside = dataclasses.replace(audit, distributions={**audit.distributions, "threshold": 1e9})
-    assert "threshold" not in report.charts(outside)["distributions"]["datasets"]
+    assert "threshold" not in audit_page.charts(outside)["distributions"]["datasets"]
 
 
 def test_the_wealth_path_ends_where_the_claim_fell(audits, pages):
@@ -120,7 +120,7 @@ def test_the_wealth_path_ends_where_the_claim_fell(audits, pages):
     claim = audit.details["claim"]
     page = pages["rejected"]
     assert f"was rejected after {claim['rejected_at']} of at most 300 runs" in page
-    spec = report.charts(audit, width=330)["wealth"]
+    spec = audit_page.charts(audit, width=330)["wealth"]
     rows = max(spec["datasets"].values(), key=len)
     assert rows[-1]["x"] == claim["rejected_at"]
     assert rows[-1]["y"] == pytest.approx(claim["log_wealth"][-1])
@@ -141,6 +141,6 @@ def test_a_long_path_is_thinned_and_keeps_its_ends(audits):
     long = dataclasses.replace(
         audit, details={**audit.details, "claim": {**audit.details["claim"], "log_wealth": path}}
     )
-    rows = max(report.charts(long)["wealth"]["datasets"].values(), key=len)
+    rows = max(audit_page.charts(long)["wealth"]["datasets"].values(), key=len)
     assert len(rows) <= 400
     assert (rows[0]["x"], rows[-1]["x"], rows[-1]["y"]) == (1, 5000, 2.0)

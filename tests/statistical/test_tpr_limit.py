@@ -7,7 +7,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from dosimeter import InputError, Scores
-from dosimeter.audits.scores import LOW_FPRS, audit_scores, roc
+from dosimeter.audits.scores.run import LOW_FPRS, audit_scores, roc
 from dosimeter.estimators.tpr_limit import tpr_limit
 
 Draw = Callable[[np.random.Generator, int, int], Scores]

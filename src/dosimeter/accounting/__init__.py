@@ -8,7 +8,7 @@ from dosimeter.accounting.mechanism import Composition, DpSgd, Gaussian, Neighbo
 from dosimeter.accounting.pld import exact, pld
 from dosimeter.accounting.profile import privacy_profile
 from dosimeter.accounting.rdp import DEFAULT_ORDERS, PAPER_ORDERS, rdp
-from dosimeter.accounting.region import PrivacyRegion, RegionOfPrivacy, region_of_privacy
+from dosimeter.accounting.region import NoiseSweep, PrivacyRegion, region_of_privacy
 from dosimeter.accounting.table import account
 from dosimeter.accounting.zcdp import zcdp
 
@@ -20,8 +20,8 @@ __all__ = [
     "Gaussian",
     "Guarantee",
     "Neighbours",
+    "NoiseSweep",
     "PrivacyRegion",
-    "RegionOfPrivacy",
     "Sampling",
     "account",
     "advanced",

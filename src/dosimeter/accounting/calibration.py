@@ -25,7 +25,7 @@ from dosimeter.accounting.profile import (
 )
 from dosimeter.accounting.rdp import rdp
 from dosimeter.accounting.table import ACCOUNTANTS, applicable, dp_sgd
-from dosimeter.region import mu_from_epsilon
+from dosimeter.geometry import mu_from_epsilon
 
 _COARSER = 8.0
 _CLOSE = 2e-6  # relative distance below the target at which the search ends

@@ -16,7 +16,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import FloatArray
 from dosimeter.accounting.guarantee import Guarantee, guarantee
 from dosimeter.accounting.mechanism import DpSgd, Kind, Mechanism, Phase, Sampling, mechanism, only
-from dosimeter.region import epsilon_from_mu, log_delta_from_mu
+from dosimeter.geometry import epsilon_from_mu, log_delta_from_mu
 
 _AMPLIFIED = (Kind.GAUSSIAN, Kind.POISSON, Kind.WITHOUT_REPLACEMENT)
 STEPS = ("classic", "exact")

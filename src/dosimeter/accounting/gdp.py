@@ -9,7 +9,7 @@ import numpy as np
 from dosimeter import _validate as check
 from dosimeter.accounting.guarantee import Guarantee, guarantee
 from dosimeter.accounting.mechanism import Kind, Mechanism, Phase, mechanism, only
-from dosimeter.region import epsilon_from_mu
+from dosimeter.geometry import epsilon_from_mu
 
 
 def clt_mu(phases: tuple[Phase, ...]) -> float:

@@ -19,7 +19,7 @@ from dosimeter.accounting.guarantee import Guarantee, guarantee
 from dosimeter.accounting.mechanism import Kind, Mechanism, Phase, gaussian_mu, mechanism, only
 from dosimeter.accounting.rdp import rdp, rough_epsilon
 from dosimeter.accounting.zcdp import zcdp
-from dosimeter.region import epsilon_from_mu
+from dosimeter.geometry import epsilon_from_mu
 
 _KINDS = (Kind.GAUSSIAN, Kind.POISSON, Kind.POISSON_REPLACE)
 _STEPS_OF_GRID = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.4, 8.0)

@@ -9,7 +9,7 @@ from dosimeter import _validate as check
 from dosimeter.accounting.mechanism import Kind, Mechanism, gaussian_mu, mechanism
 from dosimeter.accounting.pld import LossProfile, grid_for, resolvable
 from dosimeter.accounting.rdp import rdp_delta
-from dosimeter.region import delta_from_mu
+from dosimeter.geometry import delta_from_mu
 
 Profile = Callable[[float], float]
 REFERENCE_DELTA = 1e-5  # where the grid of a curve is chosen when no δ is in question

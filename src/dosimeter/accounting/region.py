@@ -124,7 +124,7 @@ class PrivacyRegion:
 
 
 @dataclass(frozen=True)
-class RegionOfPrivacy:
+class NoiseSweep:
     """For a list of noise levels, every bound from above and below: the rows of the log-log picture."""
 
     rows: tuple[dict[str, Any], ...]
@@ -135,7 +135,7 @@ class RegionOfPrivacy:
 
     def plot(self) -> Any:
         """A log-log chart of ε against the noise multiplier, one line for each method."""
-        altair = require("altair", extra="report", caller="RegionOfPrivacy.plot")
+        altair = require("altair", extra="report", caller="NoiseSweep.plot")
         shown = [row for row in self.rows if row["epsilon"] is not None and row["epsilon"] > 0]
         axes = {
             "x": altair.X("noise_multiplier:Q", scale=altair.Scale(type="log"), title="noise multiplier"),
@@ -157,7 +157,7 @@ def region_of_privacy(
     neighbours: str | None = None,
     methods: Sequence[str] | None = ("naive", "advanced", "rdp", "pld"),
     lower: Sequence[Estimate] | None = None,
-) -> RegionOfPrivacy:
+) -> NoiseSweep:
     """The region of privacy of "That which we call private" (2019): upper bounds for each noise level and, where
     `lower` gives one estimate for each level, what attacks have shown there.
     """
@@ -179,7 +179,7 @@ def region_of_privacy(
                     "neighbours; pass neighbours= to account for those of the attack."
                 )
             rows.append(_row(noise, shown.method, "lower", shown.low, shown.validity.is_bound))
-    return RegionOfPrivacy(tuple(rows), delta)
+    return NoiseSweep(tuple(rows), delta)
 
 
 def _row(noise: float, method: str, side: str, epsilon: float, is_bound: bool) -> dict[str, Any]:

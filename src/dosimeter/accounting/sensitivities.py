@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter import _validate as check
-from dosimeter import region
+from dosimeter import geometry
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.accounting.mechanism import NOISE_RANGE, Gaussian
 from dosimeter.accounting.rdp import CONVERSIONS, rdp
@@ -55,7 +55,7 @@ def epsilon_from_sensitivities(
     details: dict[str, Any] = {"accountant": accountant}
     ends = mu[[int(np.argmin(mu)), worst]]
     if accountant != "rdp":
-        low, high = (float(e) for e in region.epsilon_from_mu(ends, delta))
+        low, high = (float(e) for e in geometry.epsilon_from_mu(ends, delta))
     else:
         results = [
             rdp(Gaussian(min(1 / end, NOISE_RANGE[1])), delta=delta, conversion=conversion, orders=orders)

@@ -11,7 +11,7 @@ from xml.sax.saxutils import quoteattr
 
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
-from dosimeter.audits.audit import Audit
+from dosimeter.audits.result import Audit
 from dosimeter.audits.verify import Standing, Verification, verify
 from dosimeter.estimate import Estimate, Validity, number, percent
 from dosimeter.estimators.claims import change

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dosimeter._validate import InputError, show
-from dosimeter.audits.audit import SCHEMA
+from dosimeter.audits.result import SCHEMA
 from dosimeter.estimate import Validity, number, percent
 
 __all__ = ["READ", "SCHEMA", "AuditFile", "EstimateFile", "json_schema", "read"]

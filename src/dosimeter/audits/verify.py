@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from dosimeter import region
+from dosimeter import geometry
 from dosimeter._validate import FloatArray, InputError, IntArray, show
-from dosimeter.audits.audit import Audit
-from dosimeter.audits.null_band import LEVEL, prediction_limit
-from dosimeter.audits.scores import roc
+from dosimeter.audits.members_only.null_band import LEVEL, prediction_limit
+from dosimeter.audits.result import Audit
+from dosimeter.audits.scores.run import roc
 from dosimeter.estimate import Estimate, Validity, number
 from dosimeter.estimators import band
 from dosimeter.estimators.advantage import advantage
@@ -398,14 +398,14 @@ def _uniform(e: Estimate, counts: Counts) -> float:
     fpr = band.upper_limits(np.array([counts.fp]), counts.nonmembers, tail)
     fnr = band.upper_limits(np.array([counts.fn]), counts.members, tail)
     if e.method == "gaussian":
-        return float(region.epsilon_from_mu(float(mu_from_rates(fpr, fnr)[0]), e.delta))
+        return float(geometry.epsilon_from_mu(float(mu_from_rates(fpr, fnr)[0]), e.delta))
     if e.method == "advantage":
         sure = max(0.0, float(1 - fpr[0] - fnr[0]))
-        return max(0.0, float(region.log_ratio(1 + sure - 2 * e.delta, 1 - sure)))
+        return max(0.0, float(geometry.log_ratio(1 + sure - 2 * e.delta, 1 - sure)))
     if e.method != "clopper-pearson":
         raise _WrongError(f"{e.method} has no uniform band")
     nothing = np.zeros(1)
-    return float(region.epsilon_range((nothing, fpr), (nothing, fnr), e.delta)[0][0])
+    return float(geometry.epsilon_range((nothing, fpr), (nothing, fnr), e.delta)[0][0])
 
 
 def _worst_point(e: Estimate, _audit: Audit) -> _Again:
@@ -426,7 +426,7 @@ def _fixed(e: Estimate, _audit: Audit) -> _Again:
     guesses: dict[str, Any] = {"records": records, "guesses": k_in + k_out, "correct": correct}
     if e.method == "one-run f-DP":
         mu = one_run_mu_bound(**guesses, confidence=e.confidence)
-        return _lower(float(region.epsilon_from_mu(mu, e.delta)), (Validity.ASSUMES_GAUSSIAN,), ("add/remove",))
+        return _lower(float(geometry.epsilon_from_mu(mu, e.delta)), (Validity.ASSUMES_GAUSSIAN,), ("add/remove",))
     at: dict[str, Any] = {"delta": e.delta, "confidence": e.confidence, "term": e.details.get("term", "smaller")}
     only_in = min(k_in, k_out) == 0
     low = one_run_bound(**guesses, **at, only_in=only_in)
@@ -560,7 +560,7 @@ def _stands_out(e: Estimate, audit: Audit) -> bool:
 def _sensitivities(e: Estimate, _audit: Audit) -> _Again:
     if e.details.get("accountant") == "rdp":
         raise _UnknownError("the accountant's orders would have to be kept")
-    low, high = (float(region.epsilon_from_mu(float(e.details["mu"][end]), e.delta)) for end in ("lowest", "highest"))
+    low, high = (float(geometry.epsilon_from_mu(float(e.details["mu"][end]), e.delta)) for end in ("lowest", "highest"))
     return _Again(high, low, high, (Validity.MEASUREMENT,), reason="the stated μ gives it")
 
 

@@ -14,7 +14,7 @@ from dosimeter.cli._shared import Confidence, Delta, JsonFlag, Seed, err, interv
 from dosimeter.estimate import Estimate, Validity, number, percent
 
 if TYPE_CHECKING:
-    from dosimeter.audits.audit import Audit
+    from dosimeter.audits.result import Audit
 
 FILE_HELP = (
     "A model as .onnx (with --members and --nonmembers), or scores: .npz with arrays members, nonmembers (higher = "
@@ -113,7 +113,7 @@ def audit(
             )
         result = audit_scores(Scores.from_file(file), **options)
     if html is not None or png is not None:
-        from dosimeter.report import write_html, write_png
+        from dosimeter.audits.page import write_html, write_png
 
         if html is not None:
             write_html(result, html)
@@ -172,7 +172,7 @@ def _words(heading: str, lines: Sequence[str]) -> None:
 
 def _rates(point: Mapping[str, Any]) -> tuple[str, ...]:
     """A measured TPR and what a test with this true FPR is sure to reach."""
-    from dosimeter.report.facts import limit_of
+    from dosimeter.audits.page.facts import limit_of
 
     shown = (point["fpr"], point["tpr"], limit_of(point))
     return tuple("no limit" if rate is None else f"{100 * rate:.3g} %" for rate in shown)

@@ -11,7 +11,7 @@ from dosimeter.cli._shared import Seed, err, out, table
 from dosimeter.estimate import number
 
 if TYPE_CHECKING:
-    from dosimeter.audits.audit import Audit
+    from dosimeter.audits.result import Audit
 
 
 def demo(

@@ -87,11 +87,11 @@ def gate(
     import warnings
 
     from dosimeter._validate import InputError
-    from dosimeter.audits.audit import Audit
     from dosimeter.audits.gate import gate as check
     from dosimeter.audits.gate import junit as to_junit
     from dosimeter.audits.gate import markdown as to_markdown
     from dosimeter.audits.gate import passed
+    from dosimeter.audits.result import Audit
     from dosimeter.reading import read_text, writing
 
     text = read_text(file)

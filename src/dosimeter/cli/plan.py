@@ -172,7 +172,7 @@ def _expected(
     from dosimeter.estimators.one_run import one_run
     from dosimeter.estimators.rates import clopper_pearson
     from dosimeter.evidence import OneRun, Scores, fair_coins
-    from dosimeter.region import mu_from_epsilon
+    from dosimeter.geometry import mu_from_epsilon
 
     mu = float(mu_from_epsilon(epsilon, delta))
     common: dict[str, Any] = {"delta": delta, "confidence": confidence}

@@ -24,9 +24,9 @@ def report(
         dosimeter report audit.json --html audit.html
     """
     from dosimeter._validate import InputError, show
-    from dosimeter.audits.audit import Audit
+    from dosimeter.audits.page import write_html, write_png
+    from dosimeter.audits.result import Audit
     from dosimeter.reading import read_text
-    from dosimeter.report import write_html, write_png
 
     audit = Audit.from_json(read_text(file))
     if html is None and png is None:

@@ -12,9 +12,9 @@ import typer
 from dosimeter.cli._shared import JsonFlag, err, out, print_json, table
 
 if TYPE_CHECKING:
-    from dosimeter.audits.config import Config
-    from dosimeter.audits.launch import Outlook
     from dosimeter.engine import Store
+    from dosimeter.pipelines.config import Config
+    from dosimeter.pipelines.launch import Outlook
 
 
 def run(
@@ -65,7 +65,7 @@ def run(
     path to write an .npz file to, with an array `outputs`: row i is its answer for row i of the data.
     """
     from dosimeter._validate import InputError
-    from dosimeter.audits import config as settings
+    from dosimeter.pipelines import config as settings
 
     if listed:
         _list(json)
@@ -93,9 +93,9 @@ def run(
 
 def _run(config: Config, store: Store, base: Path, page: Path | None, stem: str, *, dry_run: bool, json: bool) -> None:
     from dosimeter._files import write_text
-    from dosimeter.audits.launch import launch, outlook
-    from dosimeter.audits.subjects import subject
     from dosimeter.cli.audit import show_audit
+    from dosimeter.pipelines.launch import launch, outlook
+    from dosimeter.pipelines.subjects import subject
 
     err.print(f"reading {config.data.name or config.data.file}", markup=False)
     prepared = subject(config, base=base)
@@ -142,7 +142,7 @@ def _plan(expected: Outlook, store: Store) -> None:
 
 
 def _list(json: bool) -> None:
-    from dosimeter.audits import config as settings
+    from dosimeter.pipelines import config as settings
 
     found = [(name, settings.read(name)) for name in settings.bundled()]
     if json:
@@ -153,8 +153,8 @@ def _list(json: bool) -> None:
 
 
 def _store(folder: Path, resume: bool) -> Store:
-    from dosimeter.audits.launch import FreshStore
     from dosimeter.engine import Store
+    from dosimeter.pipelines.launch import FreshStore
 
     return Store(folder) if resume else FreshStore(folder)
 

@@ -33,7 +33,7 @@ def sign(
         dosimeter gate audit.json --max-epsilon 2 --public-key audit-key.public.pem
     """
     from dosimeter._validate import InputError
-    from dosimeter.audits.audit import Audit
+    from dosimeter.audits.result import Audit
     from dosimeter.audits.sign import ENDING, new_keys
     from dosimeter.audits.sign import sign as make
     from dosimeter.audits.verify import verify

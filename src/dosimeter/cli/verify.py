@@ -10,7 +10,7 @@ import typer
 from dosimeter.cli._shared import JsonFlag, out, print_json
 
 if TYPE_CHECKING:
-    from dosimeter.audits.audit import Audit
+    from dosimeter.audits.result import Audit
     from dosimeter.evidence import OneRun, Scores
 
 AUDIT_HELP = "The audit: JSON written by `dosimeter audit --json` or Audit.to_json."
@@ -33,7 +33,7 @@ def verify(
 
         dosimeter verify audit.json --data scores.npz
     """
-    from dosimeter.audits.audit import Audit
+    from dosimeter.audits.result import Audit
     from dosimeter.audits.verify import verify as check
     from dosimeter.reading import read_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dosimeter import _validate as check
-from dosimeter import region
+from dosimeter import geometry
 from dosimeter.estimate import Estimate, Validity, number, percent
 from dosimeter.estimators.claims import for_rates
 from dosimeter.estimators.rates import at_threshold, clopper_pearson_limits, rectangle, uniform_looks
@@ -49,7 +49,7 @@ def advantage(
         at = None if np.isnan(choice.threshold) else choice.threshold
         box = rectangle(*choice.cells, alpha, "lower", clopper_pearson_limits)
         proven = max(0.0, float(1 - box.fpr[1] - box.fnr[1]))
-    low = max(0.0, float(region.log_ratio(1 + proven - 2 * delta, 1 - proven)))
+    low = max(0.0, float(geometry.log_ratio(1 + proven - 2 * delta, 1 - proven)))
     return Estimate(
         epsilon=low,
         low=low,
@@ -66,7 +66,7 @@ def advantage(
         details={
             "advantage": counts.tpr - counts.fpr,
             "advantage_low": proven,
-            "epsilon_erlingsson": max(0.0, float(region.log_ratio(1 - delta, 1 - proven))),
+            "epsilon_erlingsson": max(0.0, float(geometry.log_ratio(1 - delta, 1 - proven))),
             "threshold_rule": how,
         },
     )

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import special
 
 from dosimeter import _validate as check
-from dosimeter import region
+from dosimeter import geometry
 from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent, plain
 from dosimeter.estimators.gaussian import ASSUMPTION, mu_from_rates
@@ -238,7 +238,7 @@ def advantage_from_trajectories(distances: Any, deviations: Any, *, confidence: 
     """
     confidence = check.confidence(confidence)
     # δ(0) of the μ-Gaussian mechanism is its advantage, 2Φ(μ/2) − 1
-    values = region.delta_from_mu(0.0, np.sqrt(information(distances, deviations)))
+    values = geometry.delta_from_mu(0.0, np.sqrt(information(distances, deviations)))
     value, runs = float(values.mean()), values.size
     if runs == 1:
         return Advantage(value, 0.0, 1.0, math.inf, confidence, "trajectory", 1, warnings=("one run has no spread",))
@@ -298,12 +298,12 @@ def epsilon_from_advantage(advantage: Advantage, *, delta: float, conversion: st
 
 def _epsilon(shares: FloatArray, delta: float, conversion: str) -> FloatArray:
     if conversion == "generic":
-        return np.maximum(region.log_ratio(1 + shares - 2 * delta, 1 - shares), 0.0)
+        return np.maximum(geometry.log_ratio(1 + shares - 2 * delta, 1 - shares), 0.0)
     certain = shares >= 1
     errors = np.where(certain, 0.5, (1 - shares) / 2)
     mu = mu_from_rates(errors, errors)
     found = (
-        region.epsilon_from_mu(mu, delta) if conversion == "gaussian" else math.sqrt(2 * math.log(1.25 / delta)) * mu
+        geometry.epsilon_from_mu(mu, delta) if conversion == "gaussian" else math.sqrt(2 * math.log(1.25 / delta)) * mu
     )
     return np.where(certain, np.inf, found)
 

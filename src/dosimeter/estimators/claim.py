@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dosimeter import _validate as check
-from dosimeter import region
+from dosimeter import geometry
 from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent
 from dosimeter.evidence import OneRun
@@ -38,7 +38,7 @@ STATE_VERSION = 1
 def gaussian_profile(mu: float) -> Callable[[float], float]:
     """The profile δ(ε) of a μ-Gaussian mechanism, to claim it as a whole."""
     size = check.within("mu", mu, 0.0, math.inf, "pass the μ of the Gaussian mechanism", include="[)")
-    return lambda epsilon: float(region.delta_from_mu(epsilon, size))
+    return lambda epsilon: float(geometry.delta_from_mu(epsilon, size))
 
 
 def wealth_log(*, hits_in: int, hits_out: int, runs: int, epsilon: float, delta: float, stake: float) -> float:

@@ -25,7 +25,7 @@ from dosimeter.estimators.supremum import (
     normal_supremum,
 )
 from dosimeter.evidence import Counts, Scores
-from dosimeter.region import epsilon_from_rates
+from dosimeter.geometry import epsilon_from_rates
 
 __all__ = ["epsilon_star", "epsilon_star_from_tails", "epsilon_star_mechanism", "epsilon_star_normal"]
 

@@ -6,7 +6,7 @@ import numpy as np
 from scipy import special
 
 from dosimeter import _validate as check
-from dosimeter import region
+from dosimeter import geometry
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent
 from dosimeter.estimators.claims import for_rates
@@ -56,8 +56,8 @@ def gaussian(
         box = rectangle(*choice.cells, alpha, sides, clopper_pearson_limits)
         mu_low = float(_mu_low(box))
         mu_high = np.inf if sides == "lower" else float(_mu_high(box))
-    low = float(region.epsilon_from_mu(mu_low, delta))
-    high = float(region.epsilon_from_mu(mu_high, delta)) if np.isfinite(mu_high) else np.inf
+    low = float(geometry.epsilon_from_mu(mu_low, delta))
+    high = float(geometry.epsilon_from_mu(mu_high, delta)) if np.isfinite(mu_high) else np.inf
     span = f"ε ≥ {number(low)}" if sides == "lower" else f"ε lies in [{number(low)}, {number(high)}]"
     validity = Validity.EXPLORATORY if naive else Validity.ASSUMES_GAUSSIAN
     return Estimate(

@@ -21,7 +21,7 @@ import numpy as np
 from scipy import special
 
 from dosimeter import _validate as check
-from dosimeter import region
+from dosimeter import geometry
 from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent
 from dosimeter.estimators.claims import proven
@@ -390,7 +390,7 @@ def _gaussian(
     d = check.delta(delta, zero=False, why_not_zero="a Gaussian mechanism has no finite ε there")
     total = made.k_in + made.k_out
     mu = one_run_mu_bound(records=records, guesses=total, correct=made.correct, confidence=confidence)
-    epsilon = float(region.epsilon_from_mu(mu, d))
+    epsilon = float(geometry.epsilon_from_mu(mu, d))
     return Estimate(
         epsilon=epsilon,
         low=epsilon,

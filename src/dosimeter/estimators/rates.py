@@ -1,7 +1,7 @@
 """Limits for the two error rates, and the ε that they force: Clopper–Pearson and Jeffreys.
 
 Each rate gets half of the level (union bound); ε is then the smallest, or largest, value over the rectangle of both
-intervals (`region.epsilon_range`).
+intervals (`geometry.epsilon_range`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from scipy import special
 
 from dosimeter import _validate as check
-from dosimeter import region
+from dosimeter import geometry
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent
 from dosimeter.estimators import band
@@ -140,12 +140,12 @@ def _at_one_threshold(
 ) -> Estimate:
     def best(scores: Scores) -> float:
         cells = counts_over_curve(scores)
-        low, _ = region.epsilon_range(*rectangle(*cells, setting.alpha, "lower", limits), setting.delta)
+        low, _ = geometry.epsilon_range(*rectangle(*cells, setting.alpha, "lower", limits), setting.delta)
         return float(scores.curve.thresholds[int(np.argmax(low))])
 
     choice = at_threshold(evidence, threshold, fpr, seed, best)
     box = rectangle(*choice.cells, setting.alpha, setting.sides, limits)
-    low, high = (float(v) for v in region.epsilon_range(*box, setting.delta))
+    low, high = (float(v) for v in geometry.epsilon_range(*box, setting.delta))
     if setting.sides == "lower":
         high = float("inf")
     return Estimate(
@@ -192,7 +192,7 @@ def _uniform(scores: Scores, setting: _Setting) -> Estimate:
         )
     looks = uniform_looks(scores, setting.alpha)
     nothing = np.zeros_like(looks.fpr)
-    epsilon, _ = region.epsilon_range((nothing, looks.fpr), (nothing, looks.fnr), setting.delta)
+    epsilon, _ = geometry.epsilon_range((nothing, looks.fpr), (nothing, looks.fnr), setting.delta)
     index = int(np.argmax(epsilon))
     low, threshold = float(epsilon[index]), float(looks.thresholds[index])
     return Estimate(

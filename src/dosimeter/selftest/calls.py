@@ -13,12 +13,12 @@ from scipy import special
 from dosimeter._validate import BoolArray, FloatArray
 from dosimeter.accounting import Gaussian
 from dosimeter.attacks.gradient import Transcripts
-from dosimeter.audits.audit import Audit
+from dosimeter.audits.gradients.transcripts import audit_transcripts
 from dosimeter.audits.model import audit_model
 from dosimeter.audits.one_run import audit_one_run
+from dosimeter.audits.result import Audit
 from dosimeter.audits.scores import audit_scores
 from dosimeter.audits.training import audit_training
-from dosimeter.audits.transcripts import audit_transcripts
 from dosimeter.estimate import Estimate, Validity
 from dosimeter.estimators.advantage import advantage
 from dosimeter.estimators.bayesian import bayesian
@@ -29,7 +29,7 @@ from dosimeter.estimators.one_run import one_run
 from dosimeter.estimators.ranked import ranked
 from dosimeter.estimators.rates import clopper_pearson, jeffreys
 from dosimeter.evidence import OneRun, Scores
-from dosimeter.region import epsilon_from_mu
+from dosimeter.geometry import epsilon_from_mu
 from dosimeter.selftest.mechanisms import (
     CLASSES,
     COINS,
@@ -281,7 +281,7 @@ def _opacus(_: Any, mechanism: Mechanism) -> tuple[Said, ...]:
     import opacus
     import torch
 
-    from dosimeter.audits.opacus_hook import OpacusTranscript
+    from dosimeter.audits.gradients.opacus_hook import OpacusTranscript
 
     x, y = torch.randn(12, 4), torch.arange(12) % 2
     runs, worlds = [], np.arange(_RUNS) % 2 == 0

@@ -11,7 +11,7 @@ from scipy import special
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
 from dosimeter.evidence import OneRun, Scores, fair_coins
-from dosimeter.region import epsilon_from_mu
+from dosimeter.geometry import epsilon_from_mu
 
 Rng = np.random.Generator
 Draw = Callable[[Rng, int], Any]

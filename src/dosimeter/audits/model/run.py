@@ -1,0 +1,260 @@
+"""Audit one trained model from its black-box outputs: the main job."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dosimeter import _validate as check
+from dosimeter._validate import FloatArray, InputError
+from dosimeter.accounting import Composition, DpSgd, Gaussian
+from dosimeter.accounting.mechanism import Mechanism
+from dosimeter.audits.assemble import both_sides, guarantees
+from dosimeter.audits.model.pool import Pool, read_pool
+from dosimeter.audits.model.subgroups import Groups, by_group
+from dosimeter.audits.result import Audit, Guard
+from dosimeter.audits.scores import audit_scores
+from dosimeter.audits.shift.guard import check_shift
+from dosimeter.estimate import plain
+from dosimeter.estimators.epsilon_star import transformed_losses
+from dosimeter.estimators.goodness_of_fit import goodness_of_fit
+from dosimeter.estimators.thresholds import Threshold
+from dosimeter.evidence import Scores, mask_hash
+from dosimeter.geometry import epsilon_from_rates
+from dosimeter.models import Losses, access
+
+MOST_EXPOSED = 20
+COINS_CONFIDENCE = 0.999  # of the shift check where fair coins decided: a false alarm would accuse a valid audit
+BINS = 60
+
+
+def audit_model(
+    model: Any,
+    *,
+    members: Any = None,
+    nonmembers: Any = None,
+    data: Any = None,
+    included: Any = None,
+    mask_seed: int | None = None,
+    groups: Any = None,
+    aggregate: str = "mean",
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+    mechanism: Mechanism | None = None,
+    subgroups: Groups | None = None,
+    guard: bool = True,
+    strict: bool = False,
+    threshold: Threshold = None,
+    fpr: float | None = None,
+    resamples: int = 1000,
+    batch_size: int | None = None,
+    device: str | None = None,
+    seed: int = 0,
+    metadata: Mapping[str, Any] | None = None,
+) -> Audit:
+    """Audit a trained model from its black-box outputs.
+
+    There are two ways in. With `data` and `included`, fair coins have decided which records of one pool the model was
+    trained on (`fair_coins`): the bound is for adding or removing one record and assumes nothing about the records.
+    With `members` and `nonmembers`, the model was trained on some records and others of the same kind were held out:
+    the bound is for replacing one record, beside one for adding or removing one, and members and non-members must be
+    a random split of one population.
+
+    Args:
+        model: A callable, a scikit-learn estimator, a torch module, the path of an .onnx file, or a
+            `models.HuggingFace`.
+        members: Records that the model was trained on: (X, y), or the path of a file.
+        nonmembers: Held-out records of the same kind.
+        data: One pool of records, instead of members and nonmembers.
+        included: The coins: True for the records of `data` that the model was trained on.
+        mask_seed: The seed given to `fair_coins`; the mask is checked against it.
+        groups: The person behind each record: ids of `data`, or a pair (ids of members, ids of nonmembers).
+        aggregate: How the scores of a person's records become one, "mean" or "max".
+        delta: The δ of the guarantees that are tested.
+        confidence: The confidence of every bound.
+        mechanism: The DP training (`DpSgd`, `Gaussian`), if there was one: the accountants' upper bounds, for the same
+            neighbours, then stand beside the lower bound.
+        subgroups: A name and (values of members, values of nonmembers), or values of `data`; classes are always
+            looked at.
+        guard: Whether to look for a shift between members and non-members first.
+        strict: Whether a shift refuses every number.
+        threshold: For the estimators that work at one threshold; the headline needs none.
+        fpr: Fix that threshold by a false-positive rate instead.
+        resamples: Bootstrap resamples for the interval of Epsilon*.
+        batch_size: Records in a batch; chosen to fit memory unless given.
+        device: For torch modules and files.
+        seed: Decides halves, samples of the guard and the bootstrap; the headline draws nothing.
+        metadata: Notes for the page, e.g. {"unit_of_privacy": "one person"}.
+
+    Returns:
+        The audit, its headline first.
+
+    Raises:
+        InputError: If an argument cannot be used; nothing was computed then.
+
+    >>> audit_model(model, data=(X, y), included=mask).to_html("audit.html")  # doctest: +SKIP
+    """
+    delta, confidence, seed = check.delta(delta), check.confidence(confidence), check.seed(seed)
+    columns = check.mapping("subgroups", subgroups, "pass {name: (values of members, values of nonmembers)}")
+    notes = plain(check.mapping("metadata", metadata, "pass e.g. {'unit_of_privacy': 'one person'}"))
+    guard, strict = check.flag("guard", guard), check.flag("strict", strict)
+    if mechanism is not None and not isinstance(mechanism, (DpSgd, Gaussian, Composition)):
+        raise InputError(
+            f"mechanism must be DpSgd, Gaussian or Composition, got {check.show(mechanism)}; pass one or None."
+        )
+    pool = read_pool(members, nonmembers, data, included, mask_seed=mask_seed, groups=groups)
+    verdict = _guard(pool, confidence, seed) if guard else SWITCHED_OFF
+    if strict and (verdict.shift or not verdict.checked):
+        raise InputError(f"strict refuses a number: {verdict} Draw members and nonmembers from one distribution.")
+    box = access(model, batch_size=batch_size, device=device)
+    found = box.losses(*pool.inside), box.losses(*pool.outside)
+    evidence = pool.evidence(-found[0].values, -found[1].values, aggregate)
+    audit = audit_scores(
+        evidence,
+        delta=delta,
+        confidence=confidence,
+        threshold=threshold,
+        fpr=fpr,
+        resamples=resamples,
+        seed=seed,
+    )
+    scores = evidence if isinstance(evidence, Scores) else evidence.as_scores()
+    relations = [estimate.neighbours or "" for estimate in audit.estimates if estimate.method == audit.headline.method]
+    upper, missing = guarantees(mechanism, delta, relations, evidence.unit)
+    region, risk = both_sides(audit.estimates, upper, evidence.unit)
+    return replace(
+        audit,
+        guard=verdict,
+        upper=upper,
+        region=region,
+        risk=risk,
+        distributions=distributions(-scores.members, -scores.nonmembers),
+        star=star_curve(audit.curve, delta),
+        subgroups=by_group(evidence, pool.columns(columns), delta=delta, confidence=confidence),
+        exposed=most_exposed(scores, pool),
+        metadata={
+            **audit.metadata,
+            "model": type(model).__name__ if not isinstance(model, str) else model,
+            "outputs": found[0].kind,
+            "clipped": found[0].clipped + found[1].clipped,
+            "accuracy": {"members": _accuracy(found[0]), "nonmembers": _accuracy(found[1])},
+            "warnings": [
+                *audit.metadata["warnings"],
+                *missing,
+                *(f"members: {w}" for w in found[0].warnings),
+                *(f"nonmembers: {w}" for w in found[1].warnings),
+            ],
+            "goodness_of_fit": _fit(scores, seed),
+            "fingerprint": {"members": fingerprint(*pool.inside), "nonmembers": fingerprint(*pool.outside)},
+            "mask_hash": None if pool.included is None else mask_hash(pool.included),
+            "mechanism": None if mechanism is None else repr(mechanism),
+            **notes,
+        },
+    )
+
+
+SWITCHED_OFF = Guard(shift=False, checked=False, evidence={"reasons": ["the check was switched off (guard=False)."]})
+
+
+def _accuracy(losses: Losses) -> float | None:
+    return None if losses.correct is None else float(np.mean(losses.correct))
+
+
+def _guard(pool: Pool, confidence: float, seed: int) -> Guard:
+    """Whether members and non-members differ without the model; coins cannot make them, so there the test is strict."""
+    return check_shift(
+        pool.inside[0],
+        pool.outside[0],
+        labels=pool.labels,
+        groups=pool.groups,
+        confidence=confidence if pool.included is None else max(confidence, COINS_CONFIDENCE),
+        seed=seed,
+    )
+
+
+def _fit(scores: Scores, seed: int) -> dict[str, Any] | None:
+    """How well a Gaussian mixture describes the losses as Epsilon* fits them, transformed (App. B.2).
+
+    On at most 20 000 of each kind; the p-value of one component is that of the fit behind the parametric form.
+    """
+    if min(scores.members.size, scores.nonmembers.size) < 400:
+        return None
+    rng = np.random.default_rng(np.random.SeedSequence([seed, 2]))
+    found = {}
+    sides = transformed_losses(-scores.members, -scores.nonmembers)
+    for name, values in zip(("members", "nonmembers"), sides, strict=True):
+        some = values if values.size <= 20_000 else rng.choice(values, 20_000, replace=False)
+        size = min(100, some.size // 4)
+        try:
+            found[name] = goodness_of_fit(some, components=(1, 2, 5, 10), sample_sizes=(size,), seed=seed).to_dict()
+        except InputError as error:  # e.g. a tree that gives every member the same loss: nothing can be fitted
+            found[name] = {"not_fitted": str(error)}
+    return found
+
+
+def distributions(members: FloatArray, nonmembers: FloatArray) -> dict[str, Any]:
+    """Densities of both losses in common bins, over all but the outer 0.1 % of each side."""
+    pooled = np.concatenate([members, nonmembers])
+    low, high = np.quantile(pooled, [0.001, 0.999])
+    if not low < high:
+        low, high = low - 0.5, high + 0.5
+    edges = np.linspace(low, high, BINS + 1)
+    width = edges[1] - edges[0]
+    shares = [np.histogram(np.clip(v, low, high), edges)[0] / (v.size * width) for v in (members, nonmembers)]
+    return {"name": "loss", "edges": edges, "members": shares[0], "nonmembers": shares[1]}
+
+
+def star_curve(
+    curve: Mapping[str, Any], delta: float, rates: tuple[float, float] = (0.001, 0.999)
+) -> dict[str, Any] | None:
+    """The ε that each pair of empirical rates forces along the thinned ROC, and where it is largest."""
+    fpr, fnr = np.asarray(curve["fpr"], float), 1 - np.asarray(curve["tpr"], float)
+    keep = (fpr > rates[0]) & (fpr < rates[1]) & (fnr > rates[0]) & (fnr < rates[1])
+    if not keep.any():
+        return None
+    epsilon = epsilon_from_rates(fpr[keep], fnr[keep], delta)
+    return {"fpr": fpr[keep], "fnr": fnr[keep], "epsilon": epsilon, "best": int(np.argmax(epsilon))}
+
+
+def most_exposed(scores: Scores, pool: Pool) -> tuple[dict[str, Any], ...]:
+    """The members that the attack is surest of, with the share of non-members that look as much like members."""
+    count = min(MOST_EXPOSED, scores.members.size)
+    first = np.argsort(-scores.members, kind="stable")[:count]
+    above = scores.nonmembers.size - np.searchsorted(scores.sorted_nonmembers, scores.members[first], "left")
+    return tuple(
+        {
+            "record": pool.name_of_member(int(i)),
+            "score": float(scores.members[i]),
+            "threshold_fpr": float(a / scores.nonmembers.size),
+            "label": pool.label_of_member(int(i)),
+        }
+        for i, a in zip(first, above, strict=True)
+    )
+
+
+def fingerprint(features: Any, labels: Any) -> str:
+    """SHA-256 of a dataset's content, shape and type."""
+    digest = hashlib.sha256()
+    for part in (features, labels):
+        for piece in _pieces(part):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _pieces(part: Any) -> Iterator[bytes]:
+    if hasattr(part, "tocsr"):
+        csr = part.tocsr()
+        yield from (piece for array in (csr.data, csr.indices, csr.indptr) for piece in _pieces(array))
+    elif isinstance(part, (list, tuple)):
+        yield f"list of {len(part)}".encode()
+        yield from (piece for item in part for piece in _pieces(item))
+    elif part is None or isinstance(part, str):
+        yield repr(part).encode()
+    else:
+        array = np.asarray(part)
+        yield f"{array.shape}{array.dtype}".encode()
+        yield repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes()

@@ -1,0 +1,211 @@
+"""An audit from scores or losses alone: every bound, the ROC curve with its band, and what it means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import dosimeter
+from dosimeter import _validate as check
+from dosimeter._validate import InputError
+from dosimeter.audits.assemble import risk_of
+from dosimeter.audits.result import Audit, Guard
+from dosimeter.estimate import Estimate
+from dosimeter.estimators import band
+from dosimeter.estimators.advantage import advantage
+from dosimeter.estimators.bayesian import bayesian
+from dosimeter.estimators.epsilon_star import epsilon_star
+from dosimeter.estimators.gaussian import gaussian
+from dosimeter.estimators.lower_bound import game_of, lower_bound
+from dosimeter.estimators.rates import clopper_pearson
+from dosimeter.estimators.thresholds import Threshold, threshold_at_fpr
+from dosimeter.estimators.tpr_limit import tpr_limit
+from dosimeter.evidence import OneRun, Scores
+
+LOW_FPRS = (0.001, 0.01, 0.1)
+CURVE_POINTS = 400
+
+
+def audit_scores(
+    scores: Scores | OneRun,
+    *,
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+    threshold: Threshold = None,
+    fpr: float | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Audit:
+    """Audit scores or losses: every estimate that they allow, Epsilon* too when they come from losses.
+
+    Scores of one model get two headlines, each at its own level: for replacing one record, which comes first, and for
+    adding or removing one. Scores with coins (`OneRun`) and scores of independent runs get one.
+
+    Args:
+        scores: What the attack saw.
+        delta: The δ of the guarantees that are tested.
+        confidence: The confidence of every bound.
+        threshold: For the estimators that work at one threshold; the headline needs none.
+        fpr: Fix that threshold by a false-positive rate instead.
+        resamples: Bootstrap resamples for the interval of Epsilon*, 0 for none.
+        seed: Decides the halves of `threshold="split"` and the bootstrap.
+
+    Returns:
+        The audit, its headline first.
+
+    Raises:
+        InputError: If an argument cannot be used.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> audit = audit_scores(Scores(rng.normal(1, 1, 1000), rng.normal(0, 1, 1000)))
+    >>> [(e.neighbours, round(e.low, 1)) for e in audit.estimates[:2]]
+    [('replace', 3.3), ('add/remove', 1.7)]
+    """
+    if not isinstance(scores, (Scores, OneRun)):
+        raise InputError(
+            f"scores must be Scores or OneRun, got {type(scores).__name__}; build Scores(members, nonmembers) first."
+        )
+    delta, confidence, seed = check.delta(delta), check.confidence(confidence), check.seed(seed)
+    resamples = check.whole("resamples", resamples, 0, "pass e.g. 1000, or 0 for no interval of Epsilon*", 10**6)
+    headlines = _headlines(scores, delta, confidence)
+    pools = scores if isinstance(scores, Scores) else scores.as_scores()
+    warnings: list[str] = []
+    rates = _at_thresholds(pools, delta, confidence, threshold, fpr, seed, warnings)
+    if isinstance(scores, OneRun):  # what an adversary of coins loses or gains is a record, not a replacement
+        rates = [replace(estimate, neighbours="add/remove") for estimate in rates]
+    stars = _epsilon_star(pools, delta, confidence, resamples, seed, warnings) if pools.from_loss else []
+    return Audit(
+        estimates=(*headlines, *rates, *stars),
+        guard=Guard(shift=False, checked=False),
+        risk=risk_of(headlines),
+        curve=roc(pools, confidence),
+        metadata={
+            "members": pools.members.size,
+            "nonmembers": pools.nonmembers.size,
+            "records": scores.records,
+            "unit": scores.unit,
+            "game": game_of(scores),
+            "from_loss": pools.from_loss,
+            "delta": delta,
+            "confidence": confidence,
+            "seed": seed,
+            "warnings": warnings,
+            "version": dosimeter.__version__,
+        },
+    )
+
+
+def _headlines(scores: Scores | OneRun, delta: float, confidence: float) -> list[Estimate]:
+    found = [lower_bound(scores, delta=delta, confidence=confidence)]
+    if game_of(scores) == "split":
+        found.append(lower_bound(scores, delta=delta, confidence=confidence, neighbours="add/remove"))
+    return found
+
+
+def _at_thresholds(
+    scores: Scores,
+    delta: float,
+    confidence: float,
+    threshold: Threshold,
+    fpr: float | None,
+    seed: int,
+    warnings: list[str],
+) -> list[Estimate]:
+    """The estimators that work on error rates."""
+    one: dict[str, Any] = {
+        "delta": delta,
+        "confidence": confidence,
+        "seed": seed,
+        "threshold": threshold,
+        "fpr": fpr,
+    }
+    # "uniform" is no choice for the posterior, which needs one threshold: it then takes its own default.
+    posterior = {**one, "threshold": None if isinstance(threshold, str) and threshold == "uniform" else threshold}
+    found = [clopper_pearson(scores, **one)]
+    if min(scores.members.size, scores.nonmembers.size) >= 2 or posterior["threshold"] is not None or fpr is not None:
+        found.append(bayesian(scores, **posterior))
+    else:
+        warnings.append(
+            "bayesian left out: choosing its threshold on a separate half needs 2 members and 2 non-members"
+        )
+    if delta > 0:
+        found.append(gaussian(scores, **one))
+    return [*found, advantage(scores, **one)]
+
+
+def _epsilon_star(
+    scores: Scores, delta: float, confidence: float, resamples: int, seed: int, warnings: list[str]
+) -> list[Estimate]:
+    found = []
+    for form in ("parametric", "empirical"):
+        if form == "parametric" and delta == 0:
+            warnings.append("parametric epsilon-star left out: it is infinite at delta = 0")
+            continue
+        try:
+            found.append(
+                epsilon_star(
+                    -scores.members,
+                    -scores.nonmembers,
+                    delta=delta,
+                    form=form,
+                    confidence=confidence,
+                    resamples=resamples,
+                    seed=seed,
+                )
+            )
+        except InputError as error:
+            warnings.append(f"{form} epsilon-star left out: {error}")
+    return found
+
+
+def roc(scores: Scores, confidence: float) -> dict[str, Any]:
+    """The ROC curve thinned for a screen, its simultaneous lower band, AUC, and the TPR at low FPRs.
+
+    The band is a pair of limits at each threshold: with the stated confidence, at every one of them the true FPR is
+    at most `fpr_high` and the true TPR at least `tpr_low`. `tpr_at_fpr` has a limit for each named FPR alone: with the
+    stated confidence the test at `limit_threshold` has a true FPR of at most `fpr` and a true TPR of at least
+    `tpr_low` (`tpr_limit`). For one trained model all of them are about that model: the members tried are a random
+    sample of its training records, the non-members one of records that it has not seen.
+    """
+    curve = scores.curve
+    keep = _thin(curve.fp, curve.tp, scores.nonmembers.size, scores.members.size)
+    fp, tp = curve.fp[keep], curve.tp[keep]
+    alpha = 1 - confidence
+    return {
+        "auc": scores.auc,
+        "threshold": curve.thresholds[keep],
+        "fpr": fp / scores.nonmembers.size,
+        "tpr": tp / scores.members.size,
+        "fpr_high": band.upper_limits(fp, scores.nonmembers.size, alpha / 2),
+        "tpr_low": 1 - band.upper_limits(scores.members.size - tp, scores.members.size, alpha / 2),
+        "tpr_at_fpr": [_tpr_at(scores, fpr, confidence) for fpr in LOW_FPRS],
+    }
+
+
+def _thin(fp: Any, tp: Any, nonmembers: int, members: int) -> Any:
+    """Indices of at most about 3 · CURVE_POINTS thresholds: even on a log FPR, a linear FPR and a linear TPR axis."""
+    if fp.size <= 3 * CURVE_POINTS:
+        return np.arange(fp.size)
+    grid = np.linspace(0, 1, CURVE_POINTS)
+    marks = [
+        np.searchsorted(fp, nonmembers ** (grid - 1) * nonmembers, "right") - 1,
+        np.searchsorted(fp, grid * nonmembers, "right") - 1,
+        np.searchsorted(tp, grid * members),
+        np.array([0, fp.size - 1]),
+    ]
+    return np.unique(np.clip(np.concatenate(marks), 0, fp.size - 1))
+
+
+def _tpr_at(scores: Scores, fpr: float, confidence: float) -> dict[str, float]:
+    """The measured TPR at a measured FPR, and a limit for the true one at a true FPR, which needs another threshold."""
+    threshold, limit = threshold_at_fpr(scores, fpr), tpr_limit(scores, fpr, confidence)
+    return {
+        "fpr": fpr,
+        "tpr": scores.counts_at(threshold).tpr,
+        "tpr_low": limit.tpr,
+        "threshold": threshold,
+        "limit_threshold": limit.threshold,
+    }
