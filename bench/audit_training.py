@@ -44,9 +44,10 @@ def adult(records):
 def ours(x, y, masks, recipe):
     """Signals and scores as `audit_training` makes them, in two processes."""
     from dosimeter.attacks import leave_one_out
-    from dosimeter.audits.training.shadows import Where, collect, pipeline
+    from dosimeter.audits.training.shadows import collect, pipeline
+    from dosimeter.engine import RunOptions
 
-    where = Where(workers=2, progress=False)
+    where = RunOptions(workers=2, progress=False)
     trained = pipeline(net, (x, y), recipe=recipe, signal=None, nonmembers=None, where=where, name=None)
     found = collect(trained.run(masks, list(range(len(masks)))), masks, stage="shadow")
     assert not found.failed

@@ -11,6 +11,7 @@ engine as long as the function draws its randomness from `task.seed`, because ev
 """
 
 from dosimeter.engine.driver import run
+from dosimeter.engine.options import RunOptions
 from dosimeter.engine.store import DamagedEntryWarning, DiskFullError, Entry, Removed, Store
 from dosimeter.engine.tasks import Result, Task, key_of
 from dosimeter.engine.work import LostWorkersError
@@ -22,6 +23,7 @@ __all__ = [
     "LostWorkersError",
     "Removed",
     "Result",
+    "RunOptions",
     "Store",
     "Task",
     "key_of",

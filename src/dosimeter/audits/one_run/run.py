@@ -39,12 +39,12 @@ from dosimeter.audits.training.shadows import (
     Row,
     Signal,
     Trainings,
-    Where,
     collect,
     model_name,
     pipeline,
     tallied,
 )
+from dosimeter.engine import RunOptions
 from dosimeter.estimate import Estimate
 from dosimeter.estimators.one_run import one_run
 from dosimeter.estimators.ranked import ranked
@@ -105,7 +105,7 @@ def audit_one_run(
     shadows = check.whole("shadows", shadows, 0, "pass the number of reference models, 0 for none")
     if 0 < shadows < FEWEST_SHADOWS:
         raise InputError(f"shadows must be 0 or at least {FEWEST_SHADOWS}, got {shadows}; pass e.g. 16.")
-    where = Where(engine, workers, store, memory, timeout, progress)
+    where = RunOptions(engine, workers, store, memory, timeout, progress)
     base = pipeline(
         train, data, recipe=recipe, signal=signal, nonmembers=nonmembers, where=where, key=key, name=name, groups=groups
     )

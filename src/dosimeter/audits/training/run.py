@@ -37,7 +37,8 @@ from dosimeter.audits.training.challenges import (
 )
 from dosimeter.audits.training.claims import Claim, check_budget
 from dosimeter.audits.training.intervals import BY_COINS, Evidence
-from dosimeter.audits.training.shadows import Row, Signal, Trainings, Where, collect, model_name, pipeline, tallied
+from dosimeter.audits.training.shadows import Row, Signal, Trainings, collect, model_name, pipeline, tallied
+from dosimeter.engine import RunOptions
 from dosimeter.estimate import Estimate
 from dosimeter.evidence import MOST_RECORDS, fair_coins, mask_hash
 from dosimeter.training import Recipe
@@ -104,7 +105,7 @@ def audit_training(
 
     >>> audit_training(factory, (X, y), recipe=Recipe(epochs=10), store=Store("store")).headline  # doctest: +SKIP
     """
-    where = Where(engine, workers, store, memory, timeout, progress)
+    where = RunOptions(engine, workers, store, memory, timeout, progress)
     base = pipeline(
         train, data, recipe=recipe, signal=signal, nonmembers=nonmembers, where=where, key=key, name=name, groups=groups
     )

@@ -15,7 +15,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.audits.training.agreement import BY_CHANCE, agreement
 from dosimeter.datasets import Dataset
-from dosimeter.engine import Store
+from dosimeter.engine import RunOptions
 from dosimeter.engine.pool import cores
 from dosimeter.evidence import Persons, persons
 from dosimeter.models.outputs import Kind, checked, infer_kind, losses_of
@@ -50,27 +50,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Where:
-    """Where trainings run and what is kept of them: the arguments of `dosimeter.engine.run`."""
-
-    engine: str = "local"
-    workers: int | None = None
-    store: Store | None = None
-    memory: int | None = None
-    timeout: float | None = None
-    progress: bool = True
-
-    def __post_init__(self) -> None:
-        check.engine(self.engine)
-        check.flag("progress", self.progress)
-        if self.workers is not None:
-            remedy = "pass the number of processes, or None for one for each core"
-            object.__setattr__(self, "workers", check.whole("workers", self.workers, 1, remedy))
-        if self.store is not None and not isinstance(self.store, Store):
-            raise InputError(f"store must be a Store, got {check.show(self.store)}; pass Store('folder').")
-
-
-@dataclass(frozen=True)
 class Pipeline:
     """A training that can be repeated, the records it may use, and how a model's outputs become signals.
 
@@ -87,7 +66,7 @@ class Pipeline:
     y: npt.NDArray[Any]
     held: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None
     signal: Signal | None
-    where: Where
+    where: RunOptions
     known: Identity | None = None
     name: str | None = None
     persons: Persons | None = None
@@ -391,7 +370,7 @@ def pipeline(
     recipe: Recipe | None,
     signal: Signal | None,
     nonmembers: Any,
-    where: Where,
+    where: RunOptions,
     key: str | None,
     name: str | None,
     groups: Any = None,

@@ -1,0 +1,103 @@
+"""Where and how an audit runs its work, as one value."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypedDict
+
+from dosimeter import _validate as check
+from dosimeter._validate import InputError
+from dosimeter.engine.store import Store
+
+__all__ = ["RunKeywords", "RunOptions"]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Say where trainings and model calls run, and what is kept of them.
+
+    Every audit takes it as `run=`. Nothing in it changes a number: the same audit gives the same bits on one worker or
+    many, with a store or without.
+
+    Args:
+        engine: "local" (processes on this machine), "inline" (in this process) or "ray" (a cluster).
+        workers: How many processes; None for one for each core.
+        store: Where finished trainings are kept, so that a second run trains nothing again; None keeps nothing.
+        memory: Bytes that all workers may use together; None for what the machine has.
+        timeout: Seconds that one training may take; None for no limit.
+        progress: Whether a bar on standard error shows the stage and the time left.
+        device: Where torch models run, e.g. "cpu" or "cuda"; None leaves them where they are.
+
+    Raises:
+        InputError: If an argument is out of range or of another type.
+
+    >>> RunOptions(workers=2).workers
+    2
+    """
+
+    engine: str = "local"
+    workers: int | None = None
+    store: Store | None = None
+    memory: int | None = None
+    timeout: float | None = None
+    progress: bool = True
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        check.engine(self.engine)
+        check.flag("progress", self.progress)
+        if self.workers is not None:
+            remedy = "pass the number of processes, or None for one for each core"
+            object.__setattr__(self, "workers", check.whole("workers", self.workers, 1, remedy))
+        if self.store is not None and not isinstance(self.store, Store):
+            raise InputError(f"store must be a Store, got {check.show(self.store)}; pass Store('folder').")
+        if self.device is not None and not isinstance(self.device, str):
+            raise InputError(f"device must be a name, got {check.show(self.device)}; pass e.g. 'cpu' or None.")
+
+    @classmethod
+    def read(cls, run: RunOptions | None, keywords: Mapping[str, Any], *, caller: str) -> RunOptions:
+        """Take `run=`, or the single keywords that audits took before it.
+
+        Args:
+            run: The value that was passed, or None.
+            keywords: What else was passed to the audit: the former keywords, e.g. {"workers": 2}.
+            caller: The audit, for messages.
+
+        Returns:
+            The options; the default ones where nothing was passed.
+
+        Raises:
+            InputError: If a keyword is unknown or contradicts `run`.
+        """
+        if run is not None and not isinstance(run, RunOptions):
+            raise InputError(f"run must be RunOptions, got {check.show(run)}; pass e.g. RunOptions(workers=2).")
+        if not keywords:
+            return cls() if run is None else run
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(keywords) - known)
+        if unknown:
+            raise InputError(f"{caller} takes no argument {unknown[0]!r}; see help({caller}).")
+        if run is not None:
+            name = min(keywords)
+            raise InputError(f"{name} was passed beside run; pass run=RunOptions({name}=…) alone.")
+        said = ", ".join(f"{name}=…" for name in keywords)
+        warnings.warn(
+            f"{caller}({said}) is deprecated and goes with the next version; pass run=RunOptions({said}).",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+        return replace(cls(), **keywords)
+
+
+class RunKeywords(TypedDict, total=False):
+    """The single keywords that `run=` has replaced; they work for one more version."""
+
+    engine: str
+    workers: int | None
+    store: Store | None
+    memory: int | None
+    timeout: float | None
+    progress: bool
+    device: str | None
