@@ -340,3 +340,9 @@ def test_a_state_that_was_cut_is_refused():
             ClaimTest.from_dict(broken)
     with pytest.raises(InputError):
         ClaimTest.from_dict(test.to_dict() | {"counts": [1, 2]})
+
+
+def test_the_lowest_number_there_is_can_be_a_score():
+    lowest = -np.finfo(float).max
+    scores = np.array([0.0] * 3 + [lowest] * 5 + [0.0])
+    assert claim(OneRun(scores, np.arange(9) < 5), epsilon=1.0, delta=0.0, confidence=0.5).low >= 0

@@ -11,7 +11,7 @@ import engine_jobs as jobs
 import numpy as np
 import pytest
 
-from dosimeter.engine import LostWorkersError, Store, Task, driver, local, run, work
+from dosimeter.engine import LostWorkersError, Store, Task, driver, leases, local, run, work
 from dosimeter.training import train_command
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
@@ -203,11 +203,11 @@ def test_what_a_killed_process_had_in_hand_is_taken_over_at_once(tmp_path, share
     first.kill()
     first.wait()
     todo = [Task("t", {"notes": str(tmp_path / "notes"), "sleep": 30.0}, seed) for seed in range(4)]
-    start, leases = time.monotonic(), driver.Leases(tmp_path / "store")
+    start, own = time.monotonic(), driver.Leases(tmp_path / "store")
     key = driver.key_of(jobs.draw, todo[0])
-    assert leases.claim(key)
+    assert own.claim(key)
     assert time.monotonic() - start < 2
-    leases.close()
+    own.close()
     assert not (tmp_path / "store" / "leases").exists()
 
 
@@ -265,3 +265,31 @@ def test_a_limit_on_file_sizes_names_the_file(tmp_path, where):
         assert "shared-0.npy cannot be written (" in done.stdout, done.stderr
     assert len(Store(tmp_path / "store").ls()) == (2 if where == "store" else 0)
     assert not list((tmp_path / "store").rglob(".tmp*"))
+
+
+@pytest.mark.parametrize("nameless", [True, False])
+def test_a_run_killed_before_its_claims_leaves_nothing_that_stays(tmp_path, monkeypatch, nameless):
+    """Where files need no name until they are locked, a kill in between leaves nothing at all."""
+    first, second = driver.Leases(tmp_path), driver.Leases(tmp_path)
+    first._nameless = nameless
+    monkeypatch.setattr(leases, "_show", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        first.claim("a")
+    monkeypatch.undo()
+    assert second.claim("a")
+    second.close()
+    assert (tmp_path / "leases").exists() == (not nameless)
+
+
+def test_claims_work_without_files_that_have_no_name(tmp_path, monkeypatch):
+    def refused(*arguments, **keywords):
+        raise OSError("no /proc here")
+
+    first, second = driver.Leases(tmp_path), driver.Leases(tmp_path)
+    link = os.link
+    monkeypatch.setattr(os, "link", lambda *a, **k: refused() if "/proc/" in str(a[0]) else link(*a, **k))
+    assert first.claim("a") and second.claim("b")
+    assert sorted(p.name[:4] for p in (tmp_path / "leases").iterdir()) == ["a", "b", "run-", "run-"]
+    first.close()
+    second.close()
+    assert not (tmp_path / "leases").exists()

@@ -31,7 +31,7 @@ class Leases:
         self._folder = store / "leases"
         self._own: Path | None = None
         self._descriptor = -1
-        self._possible = sys.platform != "win32"
+        self._possible, self._nameless = sys.platform != "win32", hasattr(os, "O_TMPFILE")
         self._held: set[str] = set()
         self._closed, self._touching = threading.Event(), threading.Lock()
         self.working = False  # only then does the file show signs of life: an idle owner must not keep others waiting
@@ -87,12 +87,11 @@ class Leases:
         if self._own is not None or not self._possible:
             return self._own
         own = self._folder / f"run-{secrets.token_hex(8)}"
-        new = own.with_name(f"{_NEW}{own.name}")  # until it is locked, lest another takes it for a dead one
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             if self._folder.is_symlink():
                 raise NotADirectoryError
-            self._descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+            self._descriptor, named = _unseen(own, nameless=self._nameless)
         except OSError:
             self._possible = False
             return None
@@ -100,14 +99,18 @@ class Leases:
             os.write(self._descriptor, f"{machine()} {_PROCESS}".encode())
         try:
             self._possible = _locked(self._descriptor)
-            new.replace(own)
+            _show(self._descriptor, named, own)
         except OSError:
             self._possible = False
         if not self._possible:
             os.close(self._descriptor)
             with contextlib.suppress(OSError):
-                new.unlink(missing_ok=True)
                 own.unlink(missing_ok=True)
+                if named is not None:
+                    named.unlink(missing_ok=True)
+            if named is None:  # a file without a name could not be given one here
+                self._possible, self._nameless = True, False
+                return self._file()
             return None
         self._own = own
         self._sweep()
@@ -157,6 +160,26 @@ class Leases:
         finally:
             os.close(descriptor)
         return False
+
+
+def _unseen(own: Path, *, nameless: bool) -> tuple[int, Path | None]:
+    """A new file that nobody takes for a dead one before it is locked: without a name, or with one that says so.
+
+    Where the file system has files without a name, nothing of it is left if the process is killed before `_show`.
+    """
+    if nameless:
+        with contextlib.suppress(OSError):
+            return os.open(own.parent, os.O_RDWR | os.O_TMPFILE, 0o644), None
+    named = own.with_name(f"{_NEW}{own.name}")
+    return os.open(named, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644), named
+
+
+def _show(descriptor: int, named: Path | None, own: Path) -> None:
+    """Give the file of `_unseen` its name."""
+    if named is not None:
+        named.replace(own)
+    else:  # a directory is given only because Python then follows the link to the open file
+        os.link(f"/proc/self/fd/{descriptor}", own, src_dir_fd=descriptor, follow_symlinks=True)
 
 
 def _content(lease: Path) -> str:

@@ -291,7 +291,8 @@ def _events(scores: FloatArray, included: BoolArray, thresholds: FloatArray) -> 
     low = np.arange((thresholds.size + 1) // 2)
     mirror = thresholds[thresholds.size - 1 - low]
     below = thresholds.copy()
-    below[low] = np.where(below[low] < mirror, below[low], np.nextafter(mirror, -np.inf))
+    with np.errstate(over="ignore"):  # nothing lies below the lowest number
+        below[low] = np.where(below[low] < mirror, below[low], np.nextafter(mirror, -np.inf))
     hit = np.stack([scores[:, None] >= thresholds, scores[:, None] <= below], axis=1)
     right = np.stack([included, ~included], axis=1)[:, :, None]
     return np.stack([hit & right, hit & ~right], axis=1).astype(float)
