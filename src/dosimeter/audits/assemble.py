@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import takewhile
-from typing import Any
 
 from dosimeter._validate import InputError
 from dosimeter.accounting import Guarantee, PrivacyRegion, account
 from dosimeter.accounting.mechanism import Mechanism, with_neighbours
+from dosimeter.audits.result import Allowed, Risk
 from dosimeter.estimate import Estimate
 from dosimeter.identifiability import risk_from_epsilon, risk_in_words
 
@@ -44,14 +45,14 @@ def tightest(upper: Sequence[Guarantee], neighbours: str | None) -> Guarantee | 
     return min(proven, key=lambda g: g.epsilon, default=None)
 
 
-def risk_of(estimates: Sequence[Estimate]) -> dict[str, Any]:
+def risk_of(estimates: Sequence[Estimate]) -> Risk:
     """Which guarantees the headline excludes, in words, and what one of the smallest size left would allow.
 
     A number that is not a bound excludes none.
     """
     head = estimates[0]
     if not head.validity.is_bound:
-        return {"words": [f"No guarantee is excluded: the headline is not a bound (validity: {head.validity})."]}
+        return Risk((f"No guarantee is excluded: the headline is not a bound (validity: {head.validity}).",))
     told = [
         risk_in_words(
             e.low,
@@ -64,8 +65,8 @@ def risk_of(estimates: Sequence[Estimate]) -> dict[str, Any]:
         for e in family(estimates)
     ]
     longest = max(told, key=len)
-    words = [*(lines[0] for lines in told), *longest[1:]]
-    return {"words": words, "would_allow": risk_from_epsilon(head.low, head.delta)}
+    words = (*(lines[0] for lines in told), *longest[1:])
+    return Risk(words, would_allow=Allowed.of(risk_from_epsilon(head.low, head.delta)))
 
 
 def family(estimates: Sequence[Estimate]) -> list[Estimate]:
@@ -75,7 +76,7 @@ def family(estimates: Sequence[Estimate]) -> list[Estimate]:
 
 def both_sides(
     estimates: Sequence[Estimate], upper: Sequence[Guarantee], unit: str = "record"
-) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+) -> tuple[PrivacyRegion | None, Risk]:
     """Region and risk: what the headline excludes and, with a guarantee of the same neighbours, what that allows.
 
     Where the headline has no such guarantee, a second bound with the same validity may have one.
@@ -84,9 +85,10 @@ def both_sides(
     for lower in family(estimates) if unit == "record" else ():
         best = tightest(upper, lower.neighbours)
         if best is not None:
-            allowed = {
-                "upper": risk_from_epsilon(best.epsilon, best.delta),
-                "upper_words": risk_in_words(best.epsilon, best.delta, side="upper", neighbours=best.neighbours),
-            }
-            return PrivacyRegion(lower=lower, upper=best).to_dict(), {**risk, **allowed}
+            allowed = replace(
+                risk,
+                upper=Allowed.of(risk_from_epsilon(best.epsilon, best.delta)),
+                upper_words=tuple(risk_in_words(best.epsilon, best.delta, side="upper", neighbours=best.neighbours)),
+            )
+            return PrivacyRegion(lower=lower, upper=best), allowed
     return None, risk

@@ -11,7 +11,7 @@ from xml.sax.saxutils import quoteattr
 
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
-from dosimeter.audits.result import Audit
+from dosimeter.audits.result import Audit, TrainedMetadata
 from dosimeter.audits.verify import Standing, Verification, verify
 from dosimeter.estimate import Estimate, Validity, number, percent
 from dosimeter.estimators.claims import change
@@ -219,7 +219,8 @@ def _epsilon(audit: Audit, found: Verification, rules: _Rules) -> Iterator[Verdi
 def _reversed(audit: Audit, found: Verification) -> float | None:
     """The AUC if it lies so far below one half that the scores must be the wrong way round."""
     sizes = _sizes(audit)
-    auc = found.auc if found.auc is not None else audit.curve.get("auc")
+    measured = None if audit.curve is None else audit.curve.auc
+    auc = measured if found.auc is None else found.auc
     if auc is None or sizes is None:
         return None
     error = ((sum(sizes) + 1) / (12 * sizes[0] * sizes[1])) ** 0.5  # of the rank sum where nothing leaks
@@ -238,18 +239,18 @@ def _sizes(audit: Audit) -> tuple[int, int] | None:
 
 
 def _tpr(audit: Audit, found: Verification, rules: _Rules) -> Iterator[Verdict]:
-    points = audit.curve.get("tpr_at_fpr") or []
+    points = () if audit.curve is None else audit.curve.tpr_at_fpr
     for fpr, limit in rules.max_tpr_at_fpr.items():
         if not points:
             raise InputError(f"max_tpr_at_fpr names the FPR {fpr:g}, but this audit has no ROC curve; use max_epsilon.")
-        point = next((p for p in points if abs(p["fpr"] - fpr) < 1e-12), None)
+        point = next((p for p in points if abs(p.fpr - fpr) < 1e-12), None)
         if point is None:
-            known = ", ".join(f"{p['fpr']:g}" for p in points)
+            known = ", ".join(f"{p.fpr:g}" for p in points)
             raise InputError(f"max_tpr_at_fpr names the FPR {fpr:g}, the audit has {known}; use one of these.")
         rule = f"max-tpr-at-fpr {fpr:g}={limit:g}"
-        reason = f"the attack finds {100 * point['tpr']:.3g} % of the members at an FPR of {100 * fpr:g} %"
+        reason = f"the attack finds {100 * point.tpr:.3g} % of the members at an FPR of {100 * fpr:g} %"
         curve, sizes = found.of("curve"), _sizes(audit)
-        if point["tpr"] > limit:
+        if point.tpr > limit:
             yield Verdict(rule, Outcome.FAIL, reason)
         elif curve is None or curve.standing is not Standing.FOLLOWS:
             yield _judged(rules, "unverified", rule, False, f"{reason}, but the curve carries no evidence")
@@ -297,15 +298,11 @@ def _shift(audit: Audit, _found: Verification, rules: _Rules) -> Iterator[Verdic
 
 
 def _trainings(audit: Audit, _found: Verification, rules: _Rules) -> Iterator[Verdict]:
-    counted = audit.metadata.get("trainings")
-    if not isinstance(counted, Mapping):
+    counts = audit.metadata.trainings if isinstance(audit.metadata, TrainedMetadata) else None
+    if counts is None:
         return
-    numbers = {key: value for key, value in counted.items() if type(value) is int and value >= 0}
-    told = [numbers.get(key, 0) for key in ("done", "failed", "spared")]
-    # Audits of schema 1 counted "computed" and "cached"; a failed training was computed, too.
-    total = max(numbers.get("asked", 0), numbers.get("computed", 0) + numbers.get("cached", 0))
-    lost = max(numbers.get("asked", 0) - told[0] - told[2], told[1])
-    total = max(total, lost)
+    lost = max(counts.asked - counts.done - counts.spared, counts.failed)
+    total = max(counts.asked, lost)
     if total == 0:
         return
     rule = f"failed trainings at most {percent(MOST_FAILED)}"

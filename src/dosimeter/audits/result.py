@@ -1,4 +1,7 @@
-"""The result of an audit, as one value."""
+"""The result of an audit as one value, and the typed parts that every kind of audit has.
+
+What only one kind has stands in that kind's folder: `audits/<kind>/result.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,64 +10,359 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from dosimeter._validate import InputError, show
-from dosimeter.accounting import Guarantee
+from dosimeter._validate import InputError
+from dosimeter.accounting import Guarantee, PrivacyRegion
+from dosimeter.audits.part import Count, Numbers, Part, Positive, Rate, Text
 from dosimeter.audits.shift.guard import Guard
 from dosimeter.estimate import Estimate, plain
 from dosimeter.reading import strict_json
 
-__all__ = ["SCHEMA", "Audit", "Guard"]
+__all__ = [
+    "SCHEMA",
+    "Allowed",
+    "Audit",
+    "Details",
+    "Distributions",
+    "ExposedRecord",
+    "FailedTraining",
+    "Guard",
+    "Metadata",
+    "Provenance",
+    "Risk",
+    "Roc",
+    "StarCurve",
+    "Subgroup",
+    "TprAtFpr",
+    "TrainedMetadata",
+    "TrainingCounts",
+]
 
 SCHEMA = 2  # the version of the files that are written
 
 
 @dataclass(frozen=True)
-class Audit:
-    """Bounds (the headline first), what was checked, what it means for a person, and what the charts need.
+class TprAtFpr(Part):
+    """The measured TPR at one FPR, and a limit for the true one.
 
-    `distributions`: {"edges", "members", "nonmembers"}: densities of the losses (or scores) in bins.
-    `star`: {"fpr", "fnr", "epsilon", "best"}: ε forced along the thresholds and the index of the supremum.
-    `subgroups`: {"group", "value", "members", "nonmembers", "epsilon", "auc", "p_value", "flagged"} each, whose bounds
-    all hold at once with `joint_confidence`.
-    `exposed`: {"record", "score", "threshold_fpr", "label"} each, the most exposed members first.
-    `details`: what only the kind of audit that `metadata["kind"]` names has to show.
-    `schema`: the version of the file that it was read from; 1 has no evidence to verify.
+    With the audit's confidence the test at `limit_threshold` has a true FPR of at most `fpr` and a true TPR of at least
+    `tpr_low`; without that threshold there is no limit.
+    """
+
+    fpr: Rate
+    tpr: Rate
+    tpr_low: Rate
+    threshold: float | None
+    limit_threshold: float | None = None
+
+    @property
+    def limit(self) -> float | None:
+        """The TPR that a test with this true FPR is sure to reach; None where no threshold could be placed for it."""
+        return None if self.limit_threshold is None else self.tpr_low
+
+
+@dataclass(frozen=True)
+class Roc(Part):
+    """The ROC curve, thinned for a screen, and its simultaneous lower band (`fpr_high`, `tpr_low`)."""
+
+    auc: Rate
+    threshold: Numbers
+    fpr: tuple[Rate, ...]
+    tpr: tuple[Rate, ...]
+    fpr_high: tuple[Rate, ...]
+    tpr_low: tuple[Rate, ...]
+    tpr_at_fpr: tuple[TprAtFpr, ...] = ()
+
+
+@dataclass(frozen=True)
+class AllowedBelief(Part):
+    """How sure an attacker who was `prior` sure may become that a person is in the data."""
+
+    prior: Rate
+    belief: Rate
+
+
+@dataclass(frozen=True)
+class AllowedPrecision(Part):
+    """The share of accusations that may be right if a share `prior` of the accused are members."""
+
+    prior: Rate
+    ppv: Rate
+
+
+@dataclass(frozen=True)
+class AllowedTpr(Part):
+    """The share of members that may be found at one FPR."""
+
+    fpr: Rate
+    tpr: Rate
+    ppv: tuple[AllowedPrecision, ...] = ()
+
+
+@dataclass(frozen=True)
+class AllowedReconstruction(Part):
+    """The success that guessing a hidden attribute may have, and what it has without the model."""
+
+    baseline: Rate
+    success: Rate
+
+
+@dataclass(frozen=True)
+class AllowedByGaussian(Part):
+    """What a Gaussian mechanism of the same ε allows."""
+
+    mu: float | None
+    advantage: Rate
+    tpr: tuple[AllowedTpr, ...]
+
+
+@dataclass(frozen=True)
+class Allowed(Part):
+    """The most that any attack can do to a person if a guarantee (ε, δ) holds."""
+
+    epsilon: Positive | None
+    delta: float
+    advantage: Rate
+    belief: tuple[AllowedBelief, ...]
+    tpr: tuple[AllowedTpr, ...]
+    reconstruction: tuple[AllowedReconstruction, ...]
+    gaussian: AllowedByGaussian | None = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Allowed:
+        """Take what `identifiability.risk_from_epsilon` gives."""
+        gaussian = values["gaussian"]
+        return cls(
+            epsilon=values["epsilon"],
+            delta=values["delta"],
+            advantage=values["advantage"],
+            belief=tuple(AllowedBelief(**item) for item in values["belief"]),
+            tpr=tuple(
+                AllowedTpr(item["fpr"], item["tpr"], tuple(AllowedPrecision(**p) for p in item["ppv"]))
+                for item in values["tpr"]
+            ),
+            reconstruction=tuple(AllowedReconstruction(**item) for item in values["reconstruction"]),
+            gaussian=gaussian
+            and AllowedByGaussian(
+                plain(gaussian["mu"]), gaussian["advantage"], tuple(AllowedTpr(**item) for item in gaussian["tpr"])
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Risk(Part):
+    """What the audit means for a person.
+
+    `words` say which guarantees are excluded; `would_allow` is what one of the smallest size left would allow; `upper`
+    and `upper_words` are what the training's own guarantee allows, where it has one.
+    """
+
+    words: tuple[str, ...]
+    would_allow: Allowed | None = None
+    upper: Allowed | None = None
+    upper_words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Distributions(Part):
+    """Densities of losses or scores between the edges of common bins."""
+
+    edges: Numbers
+    members: Numbers
+    nonmembers: Numbers
+    name: str = "loss"
+    threshold: float | None = None
+
+
+@dataclass(frozen=True)
+class StarCurve(Part):
+    """The ε that each pair of measured rates forces along the thresholds; `best` is where it is largest."""
+
+    fpr: tuple[Rate, ...]
+    fnr: tuple[Rate, ...]
+    epsilon: Numbers
+    best: Count
+
+
+@dataclass(frozen=True)
+class Subgroup(Part):
+    """The bound of one class or group of people.
+
+    The bounds of all groups hold at once with `joint_confidence`; `flagged` says that the group is more exposed than
+    the rest, after correction for their number.
+    """
+
+    group: str
+    value: str
+    members: Count
+    nonmembers: Count
+    epsilon: Positive | None
+    p_value: Rate
+    flagged: bool
+    neighbours: str | None = None
+    auc: Rate | None = None
+    adjusted_p_value: Rate | None = None
+    joint_confidence: Rate | None = None
+
+
+@dataclass(frozen=True)
+class ExposedRecord(Part):
+    """A member that the attack is surest of: its row, or the id of a person."""
+
+    record: Count | Text | float
+    score: float
+    threshold_fpr: Rate
+    label: str
+
+
+@dataclass(frozen=True)
+class TrainingCounts(Part):
+    """How many trainings were asked for, done, failed, and spared by a test that had enough."""
+
+    asked: Count = 0
+    done: Count = 0
+    failed: Count = 0
+    spared: Count = 0
+
+
+@dataclass(frozen=True)
+class FailedTraining(Part):
+    """A training that failed, and why."""
+
+    stage: str
+    index: int
+    seed: int
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class StoreEntry(Part):
+    """What was taken from the store: its key, and how many models it held."""
+
+    key: str
+    models: Count
+    stage: str | None = None
+
+
+@dataclass(frozen=True)
+class Provenance(Part):
+    """What was computed and what came from the store, under which key."""
+
+    computed: Count
+    cached: Count
+    given: bool = False
+    key: str | None = None
+    versions: tuple[str, ...] = ()
+    entries: tuple[StoreEntry, ...] = ()
+
+
+@dataclass(frozen=True)
+class Details(Part):
+    """What only one kind of audit has to show; its class stands in the folder of the kind."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metadata(Part):
+    """What was run, on what, with which seed and version; each kind adds its own.
+
+    `notes` are what the caller wants on the page, e.g. {"unit_of_privacy": "one person"}. They can be asked for like
+    fields: `metadata["unit_of_privacy"]`.
+    """
+
+    kind: str | None = None
+    name: str | None = None
+    model: str | None = None
+    members: Count | None = None
+    nonmembers: Count | None = None
+    records: Count | None = None
+    unit: str = "record"
+    delta: float | None = None
+    confidence: float | None = None
+    seed: int | None = None
+    mechanism: str | None = None
+    warnings: tuple[str, ...] = ()
+    version: str = ""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.notes[name] if name in self.notes else super().__getitem__(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedMetadata(Metadata):
+    """The metadata of an audit that trains models: how many, which failed, and what came from a store."""
+
+    trainings: TrainingCounts | None = None
+    failed: tuple[FailedTraining, ...] | None = None
+    provenance: Provenance | None = None
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Hold what an audit found: bounds (the headline first), what was checked, what it means, what the charts need.
+
+    Every part is a dataclass, written to JSON, read back and drawn through the same types.
+
+    Args:
+        estimates: The numbers, the headline first.
+        guard: What was checked before any number.
+        risk: What it means for a person.
+        curve: The ROC curve; None where there is none.
+        upper: What accountants guarantee for the same training.
+        region: The headline and the tightest guarantee of the same neighbours, where there is one.
+        distributions: Densities of the losses or scores.
+        star: Epsilon* along the thresholds.
+        subgroups: The bounds of groups of people, the most exposed first.
+        exposed: The members that the attack is surest of, first.
+        details: What only this kind of audit has to show.
+        metadata: What was run, on what, with which seed and version.
+        schema: The version of the file that it was read from; 1 has no evidence to verify.
+
+    Raises:
+        InputError: If there is no estimate.
     """
 
     estimates: tuple[Estimate, ...]
     guard: Guard
-    risk: Mapping[str, Any]
-    curve: Mapping[str, Any]
+    risk: Risk
+    curve: Roc | None = None
     upper: tuple[Guarantee, ...] = ()
-    region: Mapping[str, Any] | None = None
-    distributions: Mapping[str, Any] | None = None
-    star: Mapping[str, Any] | None = None
-    subgroups: tuple[Mapping[str, Any], ...] = ()
-    exposed: tuple[Mapping[str, Any], ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    region: PrivacyRegion | None = None
+    distributions: Distributions | None = None
+    star: StarCurve | None = None
+    subgroups: tuple[Subgroup, ...] = ()
+    exposed: tuple[ExposedRecord, ...] = ()
+    details: Details = field(default_factory=Details)
+    metadata: Metadata = field(default_factory=Metadata)
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
         if not self.estimates:
             raise InputError("estimates is empty; an audit needs at least its headline.")
-        for name in ("risk", "curve", "details", "metadata"):
-            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     @property
     def headline(self) -> Estimate:
+        """The first estimate: the one to quote."""
         return self.estimates[0]
+
+    @property
+    def records(self) -> tuple[ExposedRecord, ...]:
+        """The members that the attack is surest of."""
+        return self.exposed
+
+    @property
+    def provenance(self) -> Provenance | None:
+        """What was computed and what came from a store; None for an audit that trains nothing."""
+        return self.metadata.provenance if isinstance(self.metadata, TrainedMetadata) else None
 
     def __str__(self) -> str:
         lines = [self.headline.claim, str(self.guard)]
         lines += [f"{e.method} ({e.validity}): {e.claim}" for e in self.estimates[1:]]
-        return "\n".join(lines + list(self.risk["words"]))
+        return "\n".join([*lines, *self.risk.words])
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as strict JSON values."""
+        """Give everything as strict JSON values."""
         return {
             "schema": self.schema,
             "estimates": [e.to_dict() for e in self.estimates],
@@ -72,7 +370,7 @@ class Audit:
             "risk": plain(self.risk),
             "curve": plain(self.curve),
             "upper": [g.to_dict() for g in self.upper],
-            "region": plain(self.region),
+            "region": None if self.region is None else self.region.to_dict(),
             "distributions": plain(self.distributions),
             "star": plain(self.star),
             "subgroups": plain(self.subgroups),
@@ -82,11 +380,11 @@ class Audit:
         }
 
     def to_json(self) -> str:
-        """Strict JSON that `from_json` reads back."""
+        """Give strict JSON that `from_json` reads back."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """One self-contained page for people."""
+        """Write one self-contained page for people."""
         from dosimeter.audits.page import write_html
 
         write_html(self, Path(path))
@@ -113,34 +411,4 @@ class Audit:
         """Read back what `to_dict` wrote, as strictly as `from_json`."""
         from dosimeter.audits import schema  # pydantic is needed to read a file only
 
-        version = schema.read(values).schema_
-        guard = values["guard"]
-        try:
-            audit = cls(
-                estimates=tuple(Estimate.from_dict(e) for e in values["estimates"]),
-                guard=Guard(guard["shift"], guard["checked"], guard["evidence"]),
-                risk=values["risk"],
-                curve=values["curve"],
-                upper=tuple(Guarantee.from_dict(g) for g in values["upper"]),
-                region=values["region"],
-                distributions=values["distributions"],
-                star=values["star"],
-                subgroups=tuple(values["subgroups"]),
-                exposed=tuple(values["exposed"]),
-                details=values.get("details", {}),
-                metadata=values["metadata"],
-                schema=version,
-            )
-            said = str(audit.guard)
-        except InputError:
-            raise
-        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise InputError(
-                f"this is not the JSON of an audit ({show(str(error))}); write it with Audit.to_json."
-            ) from None
-        if version == SCHEMA and said != guard["verdict"]:
-            raise InputError(
-                f"the audit contradicts itself: guard.verdict is {show(guard['verdict'])}, its evidence says "
-                f"{show(said)}; write it with Audit.to_json."
-            )
-        return audit
+        return schema.read(values)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from dosimeter._optional import require
 from dosimeter.report.theme import PHONE, config
 
-Rows = list[dict[str, Any]]
+Spec: TypeAlias = dict[str, Any]  # Vega-Lite
+Rows: TypeAlias = list[dict[str, Any]]
 
 
 @dataclass
@@ -36,12 +37,12 @@ class Canvas:
         points = self.chart(rows, name="hover").mark_point(opacity=0, size=60)
         return points.encode(x=x, y=y, tooltip=tooltip, description="text:N")
 
-    def finish(self, chart: Any, height: int | None = None) -> dict[str, Any]:
+    def finish(self, chart: Any, height: int | None = None) -> Spec:
         """The specification with data and style; with a height, its width is that of the whole picture."""
         if height is not None:
             autosize = {"type": "fit-x", "contains": "padding"}
             chart = chart.properties(width=self.width, height=height, autosize=autosize)
-        spec: dict[str, Any] = chart.to_dict(validate=False)
+        spec: Spec = chart.to_dict(validate=False)
         spec["datasets"] = self.rows
         spec["config"] = config()
         return spec

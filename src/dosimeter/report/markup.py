@@ -48,9 +48,20 @@ def bullets(items: Iterable[object], css_class: str = "") -> str:
     return f"<ul{kind}>" + "".join(f"<li>{esc(item)}</li>" for item in items) + "</ul>"
 
 
-def section(name: str, heading: str, body: str) -> str:
+class Section(str):
+    """A part of the page, which knows its heading."""
+
+    name: str
+    heading: str
+
+
+def section(name: str, heading: str, body: str) -> Section:
     """A part of the page with its heading."""
-    return f'<section id="{name}" aria-labelledby="{name}-h"><h2 id="{name}-h">{esc(heading)}</h2>\n{body}</section>\n'
+    made = Section(
+        f'<section id="{name}" aria-labelledby="{name}-h"><h2 id="{name}-h">{esc(heading)}</h2>\n{body}</section>\n'
+    )
+    made.name, made.heading = name, heading
+    return made
 
 
 def table(

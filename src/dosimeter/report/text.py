@@ -97,3 +97,8 @@ def rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:
         else:
             found.append((label(key), value(item)))
     return found
+
+
+def thousands(number: int) -> str:
+    """A whole number with a space between groups of three digits."""
+    return f"{number:,}".replace(",", " ")

@@ -245,11 +245,11 @@ def _tpr_limits(scores: Scores, mechanism: Mechanism) -> tuple[Said, ...]:
     """The limit of the TPR at each low FPR; the records are independent draws, which is what it asks for."""
     assert mechanism.roc is not None
     audit = audit_scores(scores, delta=mechanism.delta)
-    points = audit.curve["tpr_at_fpr"]
+    assert audit.curve is not None
     validity = str(Validity.FINITE_SAMPLE)
     return tuple(
-        Said(p["tpr_low"], mechanism.roc(p["fpr"]), mechanism.delta, audit.headline.confidence, validity)
-        for p in points
+        Said(p.tpr_low, mechanism.roc(p.fpr), mechanism.delta, audit.headline.confidence, validity)
+        for p in audit.curve.tpr_at_fpr
     )
 
 

@@ -13,21 +13,17 @@ from dosimeter._validate import FloatArray, InputError
 from dosimeter.accounting import Guarantee
 from dosimeter.audits.compare.landscape import density, frontier
 from dosimeter.audits.page import facts
-from dosimeter.audits.page.sections import figure
-from dosimeter.audits.page.write import assemble, drawings
 from dosimeter.audits.result import Audit
 from dosimeter.estimate import Estimate
 from dosimeter.report.canvas import Canvas, Rows
-from dosimeter.report.draw import Drawing
 from dosimeter.report.markup import bullets, paragraph, section, table
+from dosimeter.report.shell import Pictures, assemble, drawings, figure
 from dosimeter.report.text import NOT_STATED, epsilon, share, short, whose
 from dosimeter.report.theme import ACCENT, CATEGORIES, INK, NARROW, OPEN, SHAPES, WIDE
 
 NAMED_POINTS = 12
 FEWEST_FOR_DENSITY = 10  # points of a category: fewer have no density worth drawing
 GRID_POINTS = 120
-
-Pictures = Mapping[str, Mapping[str, Drawing]]
 
 
 def compare_page(
@@ -338,7 +334,7 @@ def _overview(audits: list[Audit], names: list[str], useful: FloatArray | None) 
     for i, (audit, name) in enumerate(zip(audits, names, strict=True)):
         (lower, stated), point = facts.drawn(audit), facts.tpr_at(audit, facts.SHOWN_FPR)
         metric = next((e for e in audit.estimates if e.method == "epsilon-star-parametric"), None)
-        auc = audit.curve.get("auc")
+        auc = None if audit.curve is None else audit.curve.auc
         lines.append(
             (
                 name,

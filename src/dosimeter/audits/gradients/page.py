@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from dosimeter.audits.page import facts
-from dosimeter.audits.page.sections import figure
 from dosimeter.audits.result import Audit
 from dosimeter.estimate import percent
 from dosimeter.report.canvas import Canvas, Rows
 from dosimeter.report.draw import Drawing
 from dosimeter.report.markup import paragraph, section, table
+from dosimeter.report.shell import figure
 from dosimeter.report.text import epsilon, share, short, small
 from dosimeter.report.theme import ACCENT, INK, MEMBERS, MUTED, NONMEMBERS, WARNING
 

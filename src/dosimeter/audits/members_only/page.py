@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dosimeter.audits.members_only.null_band import LEVEL
-from dosimeter.audits.page.sections import figure
 from dosimeter.audits.result import Audit
 from dosimeter.estimate import percent
 from dosimeter.report.canvas import Canvas, Rows
 from dosimeter.report.draw import Drawing
 from dosimeter.report.markup import bullets, paragraph, section, table
+from dosimeter.report.shell import figure
 from dosimeter.report.text import epsilon, share, short, small
 from dosimeter.report.theme import ACCENT, CATEGORIES, MUTED, NONMEMBERS, SHAPES, WARNING
 

@@ -16,8 +16,10 @@ from dosimeter.accounting.mechanism import Mechanism
 from dosimeter.audits.assemble import both_sides, guarantees
 from dosimeter.audits.model.pool import Pool, read_pool
 from dosimeter.audits.model.subgroups import Groups, by_group
-from dosimeter.audits.result import Audit, Guard
+from dosimeter.audits.part import numbers
+from dosimeter.audits.result import Audit, Distributions, ExposedRecord, Guard, Roc, StarCurve
 from dosimeter.audits.scores import audit_scores
+from dosimeter.audits.scores.result import Accuracy, Fingerprints, ScoresMetadata
 from dosimeter.audits.shift.guard import check_shift
 from dosimeter.estimate import plain
 from dosimeter.estimators.epsilon_star import transformed_losses
@@ -111,8 +113,8 @@ def audit_model(
     if strict and (verdict.shift or not verdict.checked):
         raise InputError(f"strict refuses a number: {verdict} Draw members and nonmembers from one distribution.")
     box = access(model, batch_size=batch_size, device=device)
-    found = box.losses(*pool.inside), box.losses(*pool.outside)
-    evidence = pool.evidence(-found[0].values, -found[1].values, aggregate)
+    losses = box.losses(*pool.inside), box.losses(*pool.outside)
+    evidence = pool.evidence(-losses[0].values, -losses[1].values, aggregate)
     audit = audit_scores(
         evidence,
         delta=delta,
@@ -126,6 +128,7 @@ def audit_model(
     relations = [estimate.neighbours or "" for estimate in audit.estimates if estimate.method == audit.headline.method]
     upper, missing = guarantees(mechanism, delta, relations, evidence.unit)
     region, risk = both_sides(audit.estimates, upper, evidence.unit)
+    assert isinstance(audit.metadata, ScoresMetadata)
     return replace(
         audit,
         guard=verdict,
@@ -133,27 +136,28 @@ def audit_model(
         region=region,
         risk=risk,
         distributions=distributions(-scores.members, -scores.nonmembers),
-        star=star_curve(audit.curve, delta),
+        star=None if audit.curve is None else star_curve(audit.curve, delta),
         subgroups=by_group(evidence, pool.columns(columns), delta=delta, confidence=confidence),
         exposed=most_exposed(scores, pool),
-        metadata={
-            **audit.metadata,
-            "model": type(model).__name__ if not isinstance(model, str) else model,
-            "outputs": found[0].kind,
-            "clipped": found[0].clipped + found[1].clipped,
-            "accuracy": {"members": _accuracy(found[0]), "nonmembers": _accuracy(found[1])},
-            "warnings": [
-                *audit.metadata["warnings"],
+        metadata=replace(
+            audit.metadata,
+            name=notes.pop("name", None),
+            model=type(model).__name__ if not isinstance(model, str) else model,
+            outputs=losses[0].kind,
+            clipped=losses[0].clipped + losses[1].clipped,
+            accuracy=Accuracy(*(_accuracy(side) for side in losses)),
+            warnings=(
+                *audit.metadata.warnings,
                 *missing,
-                *(f"members: {w}" for w in found[0].warnings),
-                *(f"nonmembers: {w}" for w in found[1].warnings),
-            ],
-            "goodness_of_fit": _fit(scores, seed),
-            "fingerprint": {"members": fingerprint(*pool.inside), "nonmembers": fingerprint(*pool.outside)},
-            "mask_hash": None if pool.included is None else mask_hash(pool.included),
-            "mechanism": None if mechanism is None else repr(mechanism),
-            **notes,
-        },
+                *(f"members: {w}" for w in losses[0].warnings),
+                *(f"nonmembers: {w}" for w in losses[1].warnings),
+            ),
+            goodness_of_fit=_fit(scores, seed),
+            fingerprint=Fingerprints(fingerprint(*pool.inside), fingerprint(*pool.outside)),
+            mask_hash=None if pool.included is None else mask_hash(pool.included),
+            mechanism=None if mechanism is None else repr(mechanism),
+            notes=notes,
+        ),
     )
 
 
@@ -196,7 +200,7 @@ def _fit(scores: Scores, seed: int) -> dict[str, Any] | None:
     return found
 
 
-def distributions(members: FloatArray, nonmembers: FloatArray) -> dict[str, Any]:
+def distributions(members: FloatArray, nonmembers: FloatArray) -> Distributions:
     """Densities of both losses in common bins, over all but the outer 0.1 % of each side."""
     pooled = np.concatenate([members, nonmembers])
     low, high = np.quantile(pooled, [0.001, 0.999])
@@ -205,33 +209,33 @@ def distributions(members: FloatArray, nonmembers: FloatArray) -> dict[str, Any]
     edges = np.linspace(low, high, BINS + 1)
     width = edges[1] - edges[0]
     shares = [np.histogram(np.clip(v, low, high), edges)[0] / (v.size * width) for v in (members, nonmembers)]
-    return {"name": "loss", "edges": edges, "members": shares[0], "nonmembers": shares[1]}
+    return Distributions(numbers(edges), numbers(shares[0]), numbers(shares[1]))
 
 
-def star_curve(
-    curve: Mapping[str, Any], delta: float, rates: tuple[float, float] = (0.001, 0.999)
-) -> dict[str, Any] | None:
+def star_curve(curve: Roc, delta: float, rates: tuple[float, float] = (0.001, 0.999)) -> StarCurve | None:
     """The ε that each pair of empirical rates forces along the thinned ROC, and where it is largest."""
-    fpr, fnr = np.asarray(curve["fpr"], float), 1 - np.asarray(curve["tpr"], float)
+    fpr, fnr = np.asarray(curve.fpr, float), 1 - np.asarray(curve.tpr, float)
     keep = (fpr > rates[0]) & (fpr < rates[1]) & (fnr > rates[0]) & (fnr < rates[1])
     if not keep.any():
         return None
     epsilon = epsilon_from_rates(fpr[keep], fnr[keep], delta)
-    return {"fpr": fpr[keep], "fnr": fnr[keep], "epsilon": epsilon, "best": int(np.argmax(epsilon))}
+    return StarCurve(
+        tuple(fpr[keep].tolist()), tuple(fnr[keep].tolist()), numbers(epsilon), best=int(np.argmax(epsilon))
+    )
 
 
-def most_exposed(scores: Scores, pool: Pool) -> tuple[dict[str, Any], ...]:
+def most_exposed(scores: Scores, pool: Pool) -> tuple[ExposedRecord, ...]:
     """The members that the attack is surest of, with the share of non-members that look as much like members."""
     count = min(MOST_EXPOSED, scores.members.size)
     first = np.argsort(-scores.members, kind="stable")[:count]
     above = scores.nonmembers.size - np.searchsorted(scores.sorted_nonmembers, scores.members[first], "left")
     return tuple(
-        {
-            "record": pool.name_of_member(int(i)),
-            "score": float(scores.members[i]),
-            "threshold_fpr": float(a / scores.nonmembers.size),
-            "label": pool.label_of_member(int(i)),
-        }
+        ExposedRecord(
+            record=pool.name_of_member(int(i)),
+            score=float(scores.members[i]),
+            threshold_fpr=float(a / scores.nonmembers.size),
+            label=pool.label_of_member(int(i)),
+        )
         for i, a in zip(first, above, strict=True)
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,9 @@ import numpy.typing as npt
 from scipy import special
 
 from dosimeter._validate import BoolArray, FloatArray, InputError, show
+from dosimeter.audits.part import known
+from dosimeter.audits.result import Subgroup
+from dosimeter.estimate import plain
 from dosimeter.estimators.auc import auc_with_error
 from dosimeter.estimators.lower_bound import lower_bound
 from dosimeter.evidence import OneRun, Scores
@@ -30,9 +34,7 @@ class _Group(NamedTuple):
     outside: BoolArray
 
 
-def by_group(
-    evidence: Scores | OneRun, groups: Groups, *, delta: float, confidence: float
-) -> tuple[dict[str, Any], ...]:
+def by_group(evidence: Scores | OneRun, groups: Groups, *, delta: float, confidence: float) -> tuple[Subgroup, ...]:
     """One row for each value of each grouping with enough records, the most exposed first.
 
     All rows hold together: with n rows each `epsilon` is a bound at level (1 − confidence)/n, so that all n are true at
@@ -43,19 +45,13 @@ def by_group(
     by_coins = isinstance(evidence, OneRun)
     found = [group for name, pair in groups.items() for group in _groups_of(scores, name, pair, by_coins)]
     each = 1 - (1 - confidence) / max(len(found), 1)
+    rows = [_row(scores, group, delta, each, by_coins) for group in found]
+    adjusted = holm(np.array([row.p_value for row in rows]))
     rows = [
-        {
-            "group": group.name,
-            "value": group.value,
-            **_row(scores, group, delta, each, by_coins),
-            "joint_confidence": confidence,
-        }
-        for group in found
+        replace(row, adjusted_p_value=float(p), flagged=bool(p < 1 - confidence), joint_confidence=confidence)
+        for row, p in zip(rows, adjusted, strict=True)
     ]
-    adjusted = holm(np.array([row["p_value"] for row in rows]))
-    for row, p in zip(rows, adjusted, strict=True):
-        row["adjusted_p_value"], row["flagged"] = float(p), bool(p < 1 - confidence)
-    return tuple(sorted(rows, key=lambda row: (-row["epsilon"], row["p_value"])))
+    return tuple(sorted(rows, key=lambda row: (-known(row.epsilon), row.p_value)))
 
 
 def _groups_of(scores: Scores, name: str, pair: Any, by_coins: bool) -> list[_Group]:
@@ -93,25 +89,29 @@ def _column(name: str, values: npt.ArrayLike, records: FloatArray) -> npt.NDArra
     return column.astype(str)
 
 
-def _row(scores: Scores, which: _Group, delta: float, confidence: float, by_coins: bool) -> dict[str, Any]:
+def _row(scores: Scores, which: _Group, delta: float, confidence: float, by_coins: bool) -> Subgroup:
+    """One group alone; what depends on the others is filled in later."""
     inside, outside = which.inside, which.outside
     group = Scores(scores.members[inside], scores.nonmembers[outside])
     pooled = np.concatenate([group.members, group.nonmembers])
     coins = OneRun(pooled, np.arange(pooled.size) < group.members.size) if by_coins else None
     bound = lower_bound(group if coins is None else coins, delta=delta, confidence=confidence)
     auc, error = auc_with_error(group)
-    row: dict[str, Any] = {
-        "members": group.members.size,
-        "nonmembers": group.nonmembers.size,
-        "epsilon": bound.low,
-        "neighbours": bound.neighbours,
-        "auc": auc,
-        "p_value": 1.0,
-    }
+    p_value = 1.0
     if min((~inside).sum(), (~outside).sum()) >= LEAST:
         other_auc, other_error = auc_with_error(Scores(scores.members[~inside], scores.nonmembers[~outside]))
-        row["p_value"] = float(special.ndtr((other_auc - auc) / math.hypot(error, other_error)))
-    return row
+        p_value = float(special.ndtr((other_auc - auc) / math.hypot(error, other_error)))
+    return Subgroup(
+        group=which.name,
+        value=which.value,
+        members=group.members.size,
+        nonmembers=group.nonmembers.size,
+        epsilon=plain(bound.low),
+        p_value=p_value,
+        flagged=False,
+        neighbours=bound.neighbours,
+        auc=auc,
+    )
 
 
 def holm(p_values: FloatArray) -> FloatArray:

@@ -13,10 +13,11 @@ import numpy as np
 
 from dosimeter._validate import FloatArray
 from dosimeter.accounting.region import comparable
+from dosimeter.audits.kinds import page_of
 from dosimeter.audits.page import facts
-from dosimeter.audits.page.kinds import kind_of
+from dosimeter.audits.part import known
 from dosimeter.audits.result import Audit
-from dosimeter.report.canvas import Canvas, Rows, decades
+from dosimeter.report.canvas import Canvas, Rows, Spec, decades
 from dosimeter.report.text import clean, epsilon, share, short, small, whose
 from dosimeter.report.theme import ACCENT, GRID, INK, MEMBERS, MUTED, NONMEMBERS, OPEN, PAPER, WARNING, WIDE
 
@@ -25,13 +26,13 @@ STAR_POINTS = 400
 MOST_SUBGROUPS = 25
 
 
-def charts(audit: Audit, *, width: int = WIDE) -> dict[str, dict[str, Any]]:
+def charts(audit: Audit, *, width: int = WIDE) -> dict[str, Spec]:
     """Vega-Lite specifications by name: region, roc, distributions, star, subgroups, and those of its kind.
 
     `width` is the full width in pixels; up to 420 the charts are laid out for a phone.
     """
     makers = {"region": region, "roc": roc, "distributions": distributions, "star": star, "subgroups": subgroups}
-    if (kind := kind_of(audit)) is not None:
+    if (kind := page_of(audit.metadata.kind)) is not None:
         makers |= kind.CHARTS
     found = {name: make(Canvas(width), audit) for name, make in makers.items()}
     return {name: chart for name, chart in found.items() if chart is not None}
@@ -42,7 +43,7 @@ def _floats(values: Any) -> FloatArray:
     return np.array(values, dtype=np.float64)
 
 
-def region(canvas: Canvas, audit: Audit) -> dict[str, Any] | None:
+def region(canvas: Canvas, audit: Audit) -> Spec | None:
     """What the attack excludes from below, what each accountant excludes from above, and what is open between."""
     alt = canvas.alt
     lower, tight = facts.drawn(audit)
@@ -124,13 +125,13 @@ def region(canvas: Canvas, audit: Audit) -> dict[str, Any] | None:
     return canvas.finish(alt.layer(*layers), 22 * len(rows) + 4)
 
 
-def roc(canvas: Canvas, audit: Audit) -> dict[str, Any] | None:
+def roc(canvas: Canvas, audit: Audit) -> Spec | None:
     """ROC on log axes: measured, its simultaneous lower limit, chance, and what the guarantee allows."""
     alt = canvas.alt
     lines = facts.roc_lines(audit, ROC_POINTS)
     if lines is None:
         return None
-    grid, tpr, low, x_min, y_min = lines["fpr"], lines["tpr"], lines["tpr_low"], lines["x_min"], lines["y_min"]
+    grid, tpr, low, x_min, y_min = lines.fpr, lines.tpr, lines.tpr_low, lines.x_min, lines.y_min
     measured, limit, chance, allowed = "this attack", "true curve above this", "guessing", "allowed by the guarantee"
     tight = facts.guarantee(audit)
     sure = share(audit.headline.confidence)
@@ -149,13 +150,13 @@ def roc(canvas: Canvas, audit: Audit) -> dict[str, Any] | None:
         names, dashes, colors = [*names, allowed], [*dashes, [9, 4]], [*colors, INK]
     marks: Rows = [
         {
-            "x": p["fpr"],
-            "y": p["tpr"],
-            "text": f"At FPR {share(p['fpr'])} the attack finds {share(p['tpr'])} of the members"
-            + ("" if (b := facts.limit_of(p)) is None else f" (truly at least {share(b)}, {sure}, this FPR alone)"),
+            "x": p.fpr,
+            "y": p.tpr,
+            "text": f"At FPR {share(p.fpr)} the attack finds {share(p.tpr)} of the members"
+            + ("" if (b := p.limit) is None else f" (truly at least {share(b)}, {sure}, this FPR alone)"),
         }
         for p in facts.tpr_points(audit)
-        if p["tpr"] >= y_min and p["fpr"] >= x_min
+        if p.tpr >= y_min and p.fpr >= x_min
     ]
     texts: Rows = [
         {
@@ -203,15 +204,14 @@ def roc(canvas: Canvas, audit: Audit) -> dict[str, Any] | None:
     return canvas.finish(alt.layer(*layers), 280 if canvas.phone else 400)
 
 
-def distributions(canvas: Canvas, audit: Audit) -> dict[str, Any] | None:
+def distributions(canvas: Canvas, audit: Audit) -> Spec | None:
     """Densities of the members' and the non-members' losses."""
     alt = canvas.alt
-    found = audit.distributions
-    if not found:
+    bins = audit.distributions
+    if bins is None:
         return None
-    edges = _floats(found["edges"])
-    name = short(found.get("name", "loss"))
-    groups = {"members": _floats(found["members"]), "non-members": _floats(found["nonmembers"])}
+    edges, name = _floats(bins.edges), short(bins.name)
+    groups = {"members": _floats(bins.members), "non-members": _floats(bins.nonmembers)}
     rows: Rows = []
     for group, heights in groups.items():
         steps = np.append(heights, heights[-1])
@@ -244,13 +244,13 @@ def distributions(canvas: Canvas, audit: Audit) -> dict[str, Any] | None:
     return canvas.finish(alt.layer(*layers), 200 if canvas.phone else 260)
 
 
-def star(canvas: Canvas, audit: Audit) -> dict[str, Any] | None:
+def star(canvas: Canvas, audit: Audit) -> Spec | None:
     """ε forced by the pair of rates at each threshold, with the supremum marked."""
     alt = canvas.alt
-    found = facts.star(audit, STAR_POINTS)
-    if found is None:
+    line = facts.star(audit, STAR_POINTS)
+    if line is None:
         return None
-    fpr, fnr, eps, best = found["fpr"], found["fnr"], found["epsilon"], found["best"]
+    fpr, fnr, eps, best = line.fpr, line.fnr, line.epsilon, line.best
     odds = np.log10(fpr / (1 - fpr))
     rows: Rows = [
         {"x": float(x), "y": float(e), "text": f"FPR {share(float(t))}, FNR {share(float(n))}: ε = {epsilon(float(e))}"}
@@ -285,20 +285,19 @@ def star(canvas: Canvas, audit: Audit) -> dict[str, Any] | None:
     return canvas.finish(alt.layer(*layers), 200 if canvas.phone else 260)
 
 
-def subgroups(canvas: Canvas, audit: Audit) -> dict[str, Any] | None:
+def subgroups(canvas: Canvas, audit: Audit) -> Spec | None:
     """The bound of each subgroup; flagged ones by shape and colour."""
     alt = canvas.alt
-    shown = sorted(audit.subgroups, key=lambda g: -facts.known(g.get("epsilon")))[:MOST_SUBGROUPS]
+    shown = sorted(audit.subgroups, key=lambda g: -known(g.epsilon))[:MOST_SUBGROUPS]
     if not shown:
         return None
-    finite = [facts.known(g.get("epsilon")) for g in shown]
+    finite = [known(g.epsilon) for g in shown]
     top = max([v for v in [*finite, audit.headline.low] if v < math.inf] + [0.1]) * 1.12
     rows: Rows = []
     for group, eps in zip(shown, finite, strict=True):
-        name = short(f"{group['group']} = {group['value']}")
-        kind = "flagged: more exposed than the rest" if group.get("flagged") else "not flagged"
-        p = group.get("p_value")
-        text = f"{name}: ε ≥ {epsilon(eps)}" + ("" if p is None else f", p = {small(p)}") + f", {kind}"
+        name = short(f"{group.group} = {group.value}")
+        kind = "flagged: more exposed than the rest" if group.flagged else "not flagged"
+        text = f"{name}: ε ≥ {epsilon(eps)}, p = {small(group.p_value)}, {kind}"
         rows.append({"row": name, "at": min(eps, top), "kind": kind, "text": text, "zero": 0})
     kinds = ["not flagged", "flagged: more exposed than the rest"]
     x = alt.X(

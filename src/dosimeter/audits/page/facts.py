@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,17 +12,12 @@ from dosimeter._validate import FloatArray
 from dosimeter.accounting import Guarantee, PrivacyRegion
 from dosimeter.accounting.region import comparable
 from dosimeter.audits.assemble import family
-from dosimeter.audits.result import Audit
+from dosimeter.audits.result import Audit, TprAtFpr
 from dosimeter.estimate import Estimate, Validity, percent
 from dosimeter.estimators.claims import claim_of_bound
 from dosimeter.geometry import tradeoff
 
 SHOWN_FPR = 0.01
-
-
-def known(value: float | None) -> float:
-    """A number where JSON may hold None for infinity."""
-    return math.inf if value is None else float(value)
 
 
 def ordered(upper: Iterable[Guarantee]) -> list[Guarantee]:
@@ -55,8 +50,8 @@ def unit(audit: Audit) -> str:
 def guarantee(audit: Audit, lower: Estimate | None = None) -> Guarantee | None:
     """The tightest proven upper bound for the same neighbours as this lower bound, by default the headline."""
     found = audit.headline if lower is None else lower
-    if audit.region:
-        stated = Guarantee.from_dict(audit.region["upper"])
+    if audit.region is not None:
+        stated = audit.region.upper
         if stated.is_bound and comparable(found, stated):
             return stated
     proven = [g for g in ordered(audit.upper) if g.is_bound and comparable(found, g)]
@@ -82,20 +77,14 @@ def contradiction(lower: Estimate, stated: Guarantee | None) -> bool:
     return stated is not None and PrivacyRegion(lower, stated).contradiction
 
 
-def tpr_points(audit: Audit) -> list[dict[str, float]]:
+def tpr_points(audit: Audit) -> tuple[TprAtFpr, ...]:
     """TPR at the low FPRs of the curve."""
-    return [dict(point) for point in audit.curve.get("tpr_at_fpr") or ()]
+    return () if audit.curve is None else audit.curve.tpr_at_fpr
 
 
-def tpr_at(audit: Audit, fpr: float) -> dict[str, float] | None:
+def tpr_at(audit: Audit, fpr: float) -> TprAtFpr | None:
     """The measured TPR at one of the curve's FPRs."""
-    return next((p for p in tpr_points(audit) if math.isclose(p["fpr"], fpr, rel_tol=1e-9)), None)
-
-
-def limit_of(point: Mapping[str, Any]) -> float | None:
-    """The TPR that a test with this true FPR is sure to reach; None where no threshold could be placed for it."""
-    at = point.get("limit_threshold")
-    return None if at is None or math.isinf(at) else float(point["tpr_low"])
+    return next((p for p in tpr_points(audit) if math.isclose(p.fpr, fpr, rel_tol=1e-9)), None)
 
 
 def most_tpr(fpr: FloatArray, epsilon: float, delta: float) -> FloatArray:
@@ -103,20 +92,30 @@ def most_tpr(fpr: FloatArray, epsilon: float, delta: float) -> FloatArray:
     return 1 - tradeoff(fpr, epsilon, delta)
 
 
-def roc_lines(audit: Audit, points: int) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class RocLines:
+    """The ROC curve as it is drawn: rates on a grid of FPRs, and where the axes begin."""
+
+    fpr: FloatArray
+    tpr: FloatArray
+    tpr_low: FloatArray
+    x_min: float
+    y_min: float
+
+
+def roc_lines(audit: Audit, points: int) -> RocLines | None:
     """Measured TPR and its simultaneous lower limit on a logarithmic grid of FPRs, and where the axes begin.
 
     Both are steps: the TPR at FPR x is the largest reached with at most x, and the limit at x is the largest
     `tpr_low` whose `fpr_high` is at most x. The grid holds every marked FPR, so no marked point moves.
     """
     curve = audit.curve
-    if not curve or len(curve.get("fpr", ())) == 0:
+    if curve is None:
         return None
-    fpr, tpr = np.array(curve["fpr"], dtype=float), np.array(curve["tpr"], dtype=float)
-    high, low = np.array(curve["fpr_high"], dtype=float), np.array(curve["tpr_low"], dtype=float)
-    marks = tpr_points(audit)
-    marked = [p["fpr"] for p in marks]
-    fpr, tpr = np.append(fpr, marked), np.append(tpr, [p["tpr"] for p in marks])  # thinning may have dropped them
+    fpr, tpr, high, low = (np.array(line) for line in (curve.fpr, curve.tpr, curve.fpr_high, curve.tpr_low))
+    marks = curve.tpr_at_fpr
+    marked = [p.fpr for p in marks]
+    fpr, tpr = np.append(fpr, marked), np.append(tpr, [p.tpr for p in marks])  # thinning may have dropped them
     smallest = float(fpr[fpr > 0].min()) if (fpr > 0).any() else 1e-3
     x_min = 10.0 ** math.floor(math.log10(max(min(smallest, 0.1), 1e-7)) + 1e-9)
     grid = np.unique(np.concatenate([np.geomspace(x_min, 1, points), [m for m in marked if m >= x_min], [x_min, 1.0]]))
@@ -125,7 +124,7 @@ def roc_lines(audit: Audit, points: int) -> dict[str, Any] | None:
     positive = measured[measured > 0]
     start = float(positive.min()) if positive.size else 1.0
     y_min = 10.0 ** math.floor(math.log10(max(min(start, 0.1), x_min)) + 1e-9)
-    return {"fpr": grid, "tpr": measured, "tpr_low": limit, "x_min": x_min, "y_min": y_min}
+    return RocLines(grid, measured, limit, x_min, y_min)
 
 
 def _steps(x: FloatArray, y: FloatArray, grid: FloatArray) -> FloatArray:
@@ -139,23 +138,33 @@ def _steps(x: FloatArray, y: FloatArray, grid: FloatArray) -> FloatArray:
 def together(audit: Audit) -> str:
     """How surely the bounds of the groups hold: all at once, or, in an audit that does not say so, each alone."""
     rows = audit.subgroups
-    joint = rows[0].get("joint_confidence") if rows else None
+    joint = rows[0].joint_confidence if rows else None
     if joint is None:
         return "Each bound holds for its group alone, so the largest of them need not hold."
     which = "It holds" if len(rows) == 1 else f"All {len(rows)} bounds hold at once"
-    return f"{which} with {percent(float(joint))} confidence."
+    return f"{which} with {percent(joint)} confidence."
 
 
-def star(audit: Audit, points: int) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class StarLine:
+    """The Epsilon* curve as it is drawn; `best` is the place of the supremum, if it is finite."""
+
+    fpr: FloatArray
+    fnr: FloatArray
+    epsilon: FloatArray
+    best: int | None
+
+
+def star(audit: Audit, points: int) -> StarLine | None:
     """The Epsilon* curve by rising FPR where ε is finite and 0 < FPR < 1, thinned without losing the supremum.
 
     Where the audit lists the empirical form, its own point is the supremum: the curve was thinned and may have lost it.
     """
-    found = audit.star
-    if not found or len(found["fpr"]) == 0:
+    curve = audit.star
+    if curve is None:
         return None
-    fpr, fnr, eps = (np.array(found[name], dtype=float) for name in ("fpr", "fnr", "epsilon"))
-    best = found.get("best")
+    fpr, fnr, eps = (np.array(line, dtype=float) for line in (curve.fpr, curve.fnr, curve.epsilon))
+    best: int = curve.best
     listed = next((e for e in audit.estimates if e.method == "epsilon-star-empirical"), None)
     if listed is not None:
         if not measurable(listed):
@@ -166,13 +175,13 @@ def star(audit: Audit, points: int) -> dict[str, Any] | None:
     if keep.size == 0:
         return None
     keep = keep[np.argsort(fpr[keep], kind="stable")]
-    at = np.flatnonzero(keep == best) if best is not None else np.array([], dtype=int)
+    at = np.flatnonzero(keep == best)
     if keep.size > points:
         even = np.linspace(0, keep.size - 1, points).round().astype(int)
         chosen = np.unique(np.concatenate([even, at]))
         at = np.searchsorted(chosen, at)
         keep = keep[chosen]
-    return {"fpr": fpr[keep], "fnr": fnr[keep], "epsilon": eps[keep], "best": int(at[0]) if at.size else None}
+    return StarLine(fpr[keep], fnr[keep], eps[keep], int(at[0]) if at.size else None)
 
 
 def measurable(estimate: Estimate) -> bool:
@@ -183,6 +192,4 @@ def measurable(estimate: Estimate) -> bool:
 def lead(audit: Audit) -> float | None:
     """The largest measured TPR − FPR over the thresholds of the curve."""
     curve = audit.curve
-    if not curve or len(curve.get("fpr", ())) == 0:
-        return None
-    return float(np.max(np.asarray(curve["tpr"], dtype=float) - np.asarray(curve["fpr"], dtype=float)).clip(0.0))
+    return None if curve is None else float(np.max(np.subtract(curve.tpr, curve.fpr)).clip(0.0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from dosimeter.audits.page import facts
 from dosimeter.audits.result import Audit
@@ -86,17 +85,18 @@ def numbers(audit: Audit) -> str:
 
 def method(audit: Audit) -> str:
     """Method, data fingerprint, seeds and versions, as the audit recorded them."""
-    meta = dict(audit.metadata)
-    warnings = meta.pop("warnings", None) or ()
-    body = (
-        table("What was run, on what, with which seed and version", ("item", "value"), rows(meta), css_class="keys")
-        if meta
-        else paragraph(f"Metadata: {NOT_STATED}.")
+    meta = audit.metadata
+    fields = {name: item for name, item in meta.items() if name not in ("warnings", "notes") and item is not None}
+    body = table(
+        "What was run, on what, with which seed and version",
+        ("item", "value"),
+        rows({**fields, **meta.notes}),
+        css_class="keys",
     )
     if audit.guard.evidence:
         body += table("Evidence of the shift check", ("item", "value"), rows(audit.guard.evidence), css_class="keys")
-    if warnings:
-        body += f"<h3>Left out</h3>{bullets(warnings if isinstance(warnings, (list, tuple)) else [warnings])}"
+    if meta.warnings:
+        body += f"<h3>Left out</h3>{bullets(meta.warnings)}"
     return section("method", "Method, data, seeds and versions", body)
 
 
@@ -142,7 +142,7 @@ def limits(audit: Audit) -> str:
 
 def nist(audit: Audit) -> str:
     """The fields that an evaluation after NIST SP 800-226 asks for, filled or marked as not stated."""
-    known: dict[str, Any] = {}
+    known: dict[str, object] = {}
     stated = facts.drawn(audit)[1] or facts.other_guarantee(audit)
     if stated is not None:
         known = {
@@ -150,11 +150,11 @@ def nist(audit: Audit) -> str:
             "sampling": stated.sampling,
             "guarantee": f"ε ≤ {epsilon(stated.epsilon)} at δ = {small(stated.delta)}, by {stated.method}",
         }
-    for source in (audit.metadata, audit.metadata.get("dp"), audit.metadata.get("statement")):
-        if isinstance(source, Mapping):
-            known.update({k: v for k, v in source.items() if v is not None})
-    if known.get("unit"):
-        known.setdefault("unit_of_privacy", f"one {known['unit']}")
+    meta = audit.metadata
+    known |= {name: item for name, item in {**meta, **meta.notes}.items() if item is not None}
+    for source in (meta.notes.get("dp"), meta.notes.get("statement")):
+        known |= source if isinstance(source, Mapping) else {}
+    known.setdefault("unit_of_privacy", f"one {meta.unit}")
     lines = []
     for field, keys in FIELDS:
         found = [(k, known[k]) for k in keys if k in known]

@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from itertools import pairwise
-from typing import Any
 
+import numpy as np
+
+from dosimeter._validate import FloatArray
 from dosimeter.accounting import Guarantee
 from dosimeter.accounting.region import comparable
 from dosimeter.audits.page import facts
 from dosimeter.audits.page.charts import MOST_SUBGROUPS, ROC_POINTS, STAR_POINTS
-from dosimeter.audits.result import Audit
+from dosimeter.audits.part import known
+from dosimeter.audits.result import Allowed, Audit, Subgroup
 from dosimeter.estimate import Estimate, Validity, percent
-from dosimeter.report.draw import Drawing
 from dosimeter.report.markup import bullets, esc, paragraph, section, table
+from dosimeter.report.shell import Pictures, figure
 from dosimeter.report.text import NOT_STATED, clean, epsilon, joined, share, short, small, value, whose
 
 MOST_ROWS = 100
 
 
-def figure(name: str, title: str, caption: str, drawings: Mapping[str, Mapping[str, Drawing]], *, by: str = "x") -> str:
-    """A chart in both widths with its text alternative; `by`: the axis along which the pointer looks for a value."""
-    if name not in drawings:
-        return ""
-    pictures = "".join(drawing.svg for drawing in drawings[name].values())
-    return (
-        f'<figure aria-labelledby="{name}-caption"><div class="plot" data-chart="{name}" data-name="{esc(title)}" '
-        f'data-by="{by}">{pictures}</div>'
-        f'<figcaption id="{name}-caption"><strong>{esc(title)}.</strong> {esc(caption)}</figcaption></figure>\n'
-    )
-
-
 def guard(audit: Audit) -> str:
     """The verdict of the shift check, which stands above every ε."""
     found = audit.guard
-    notes = [str(text) for key in ("reasons", "warnings") for text in found.evidence.get(key) or ()]
+    notes = [str(text) for key in ("reasons", "warnings") for text in found.evidence.get(key) or ()]  # TYPED
     if found.shift:
         kind, what = "shift", "⚠ Warning: members and non-members differ even without the model."
         says = (
@@ -69,13 +58,13 @@ def verdict(audit: Audit) -> str:
     tiles = [*_lower_tiles(audit), _upper_tile(audit)]
     point = facts.tpr_at(audit, facts.SHOWN_FPR)
     if point is not None:
-        limit = facts.limit_of(point)
+        limit = point.limit
         sure = (
             "these records are too few, or too dependent, for a limit"
             if limit is None
             else f"truly at least {share(limit)} with {percent(head.confidence)} confidence"
         )
-        tiles.append((f"Measured: members found at {share(point['fpr'])} false alarms", share(point["tpr"]), sure))
+        tiles.append((f"Measured: members found at {share(point.fpr)} false alarms", share(point.tpr), sure))
     cells = "".join(
         f'<div><dt>{esc(name)}</dt><dd class="big">{esc(big)}</dd><dd class="how">{esc(how)}</dd></div>'
         for name, big, how in tiles
@@ -125,7 +114,7 @@ def _upper_tile(audit: Audit) -> tuple[str, str, str]:
     return "Guaranteed by the training", f"ε ≤ {epsilon(beside.epsilon)}", how
 
 
-def region(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> str:
+def region(audit: Audit, drawings: Pictures) -> str:
     """Lower and upper bounds of the same neighbours, and what is open between."""
     body = "".join(paragraph(line) for line in _ends(audit))
     reach = audit.headline.details.get("largest_provable")
@@ -146,7 +135,7 @@ def region(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> str:
         "Thin lines are formulas without proof."
     )
     body += figure("region", "Region of privacy", caption, drawings, by="y")
-    warnings = list((audit.region or {}).get("warnings") or ())
+    warnings = () if audit.region is None else audit.region.warnings
     body += bullets(warnings, "note") if warnings else ""
     if audit.upper:
         alike = {(g.delta, g.neighbours, g.sampling) for g in audit.upper}
@@ -223,12 +212,12 @@ def person(audit: Audit) -> str:
 def _measured(audit: Audit) -> str:
     lines = []
     for point in facts.tpr_points(audit):
-        limit = facts.limit_of(point)
+        limit = point.limit
         lines.append(
             (
-                f"Members found when {share(point['fpr'])} of the non-members are accused",
-                share(point["fpr"]),
-                share(point["tpr"]),
+                f"Members found when {share(point.fpr)} of the non-members are accused",
+                share(point.fpr),
+                share(point.tpr),
                 "no limit" if limit is None else f"at least {share(limit)}",
             )
         )
@@ -236,9 +225,9 @@ def _measured(audit: Audit) -> str:
     if lead is not None:
         question = "Share of members found minus share of non-members accused, at the best threshold"
         lines.append((question, share(0.0), share(lead), "–"))
-    auc = audit.curve.get("auc")
-    if auc is not None:
-        lines.append(("AUC: chance that a member scores above a non-member", share(0.5), share(auc), "–"))
+    if audit.curve is not None:
+        question = "AUC: chance that a member scores above a non-member"
+        lines.append((question, share(0.5), share(audit.curve.auc), "–"))
     if not lines:
         return ""
     sure = percent(audit.headline.confidence)
@@ -253,7 +242,7 @@ def _measured(audit: Audit) -> str:
 
 def _proven(audit: Audit) -> str:
     """Which guarantees are excluded, each with the counts that it rests on."""
-    words = [clean(line) for line in audit.risk.get("words") or ()]
+    words = [clean(line) for line in audit.risk.words]
     if not words:
         return ""
     counts = [facts.counts_of(bound) for bound in facts.bounds(audit)]
@@ -264,19 +253,20 @@ def _proven(audit: Audit) -> str:
 def _allowed(audit: Audit) -> str:
     """What a guarantee of a size allows: the smallest that is not excluded, and the one that was given."""
     risk, head = audit.risk, audit.headline
-    columns: list[tuple[str, Mapping[str, Any]]] = []
-    smallest = risk.get("would_allow")
-    if smallest and smallest.get("epsilon") and facts.bounds(audit):
+    columns: list[tuple[str, Allowed]] = []
+    smallest = risk.would_allow
+    if smallest is not None and smallest.epsilon and facts.bounds(audit):
         columns.append((f"if ε = {epsilon(head.low)} were guaranteed", smallest))
     stated = facts.drawn(audit)[1]
-    if stated is not None and risk.get("upper"):
+    if stated is not None and risk.upper is not None:
         apart = "" if comparable(head, stated) else f" {whose(stated.neighbours)}"
-        columns.append((f"with the guarantee ε ≤ {epsilon(stated.epsilon)}{apart}", risk["upper"]))
+        columns.append((f"with the guarantee ε ≤ {epsilon(stated.epsilon)}{apart}", risk.upper))
     if not columns:
         return ""
+    answers = zip(*(_answers(allowed) for _, allowed in columns), strict=True)
     lines = [
-        (question, share(without), *(share(read(found)) for _, found in columns))
-        for question, without, read in _questions(columns[0][1])
+        (question, share(without), *map(share, row))
+        for (question, without), row in zip(_questions(columns[0][1]), answers, strict=True)
     ]
     act = whose(head.neighbours, facts.unit(audit))
     body = paragraph(
@@ -295,44 +285,48 @@ def _allowed(audit: Audit) -> str:
         numeric=range(1, 2 + len(columns)),
         css_class="risk",
     )
-    words = [clean(line) for line in risk.get("upper_words") or ()]
+    words = [clean(line) for line in risk.upper_words]
     if words and stated is not None:
         first, *rest = (line[:1].upper() + line[1:].replace(" %", "\u00a0%") for line in words)
         body += paragraph(first) + (bullets(rest) if rest else "")
     return f"<h3>Allowed: what a guarantee means</h3>{body}"
 
 
-def _questions(risk: Mapping[str, Any]) -> list[tuple[str, float, Callable[[Mapping[str, Any]], float]]]:
-    """What is asked about a person, the answer without any leak, and where a risk holds its answer."""
-    found: list[tuple[str, float, Callable[[Mapping[str, Any]], float]]] = []
-
-    def add(question: str, without: float, key: str, index: int, field: str) -> None:
-        found.append((question, without, lambda other: float(other[key][index][field])))
-
-    for i, item in enumerate(risk["belief"]):
-        add(f"Belief that a person is in the data, {share(item['prior'])} before", item["prior"], "belief", i, "belief")
-    for i, item in enumerate(risk["tpr"]):
-        add(f"Members found at {share(item['fpr'])} false alarms", item["fpr"], "tpr", i, "tpr")
-    found.append(("Share of members found minus share of false alarms", 0.0, lambda other: float(other["advantage"])))
-    for i, item in enumerate(risk["reconstruction"]):
-        question = f"Success of guessing a hidden attribute, {share(item['baseline'])} without the model"
-        add(question, item["baseline"], "reconstruction", i, "success")
-    return found
+def _questions(risk: Allowed) -> list[tuple[str, float]]:
+    """What is asked about a person, and the answer without any leak."""
+    return [
+        *((f"Belief that a person is in the data, {share(b.prior)} before", b.prior) for b in risk.belief),
+        *((f"Members found at {share(t.fpr)} false alarms", t.fpr) for t in risk.tpr),
+        ("Share of members found minus share of false alarms", 0.0),
+        *(
+            (f"Success of guessing a hidden attribute, {share(r.baseline)} without the model", r.baseline)
+            for r in risk.reconstruction
+        ),
+    ]
 
 
-def roc(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> str:
+def _answers(risk: Allowed) -> list[float]:
+    """What a guarantee allows, in the order of the questions."""
+    return [
+        *(b.belief for b in risk.belief),
+        *(t.tpr for t in risk.tpr),
+        risk.advantage,
+        *(r.success for r in risk.reconstruction),
+    ]
+
+
+def roc(audit: Audit, drawings: Pictures) -> str:
     """The ROC curve and its text alternative."""
     lines = facts.roc_lines(audit, ROC_POINTS)
-    if lines is None:
+    if lines is None or audit.curve is None:
         return ""
-    parts = [f"TPR {share(p['tpr'])} at FPR {share(p['fpr'])}" for p in facts.tpr_points(audit)]
-    auc = audit.curve.get("auc")
+    parts = [f"TPR {share(p.tpr)} at FPR {share(p.fpr)}" for p in audit.curve.tpr_at_fpr]
     caption = (
-        (f"Area under the curve {auc:.4g}. " if auc is not None else "")
+        f"Area under the curve {audit.curve.auc:.4g}. "
         + (f"{'; '.join(parts)} (dots). " if parts else "")
         + "Dotted: guessing."
     )
-    if lines["tpr_low"].max() > 0:
+    if lines.tpr_low.max() > 0:
         caption += (
             f" Shaded: with {percent(audit.headline.confidence)} confidence the true curve lies nowhere "
             "below the dashed line, at all thresholds at once. The limits take the records of each kind as drawn at "
@@ -347,26 +341,22 @@ def roc(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> str:
     )
 
 
-def distributions(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> str:
+def distributions(audit: Audit, drawings: Pictures) -> str:
     """The losses of both groups."""
-    found = audit.distributions
-    if not found:
+    bins = audit.distributions
+    if bins is None:
         return ""
-    edges = [float(v) for v in found["edges"]]
-    name = short(found.get("name", "loss"))
+    edges, members, nonmembers = (np.array(v, float) for v in (bins.edges, bins.members, bins.nonmembers))
+    widths, middles, name = np.diff(edges), (edges[1:] + edges[:-1]) / 2, short(bins.name)
 
-    def mean(heights: Any) -> float:
-        masses = [(b - a) * float(h) for a, b, h in zip(edges[:-1], edges[1:], heights, strict=True)]
-        middles = [(a + b) / 2 for a, b in pairwise(edges)]
-        return sum(m * x for m, x in zip(masses, middles, strict=True)) / (sum(masses) or 1.0)
+    def mean(heights: FloatArray) -> float:
+        masses = widths * heights
+        return float((masses * middles).sum() / (masses.sum() or 1.0))
 
-    overlap = sum(
-        (b - a) * min(float(m), float(n))
-        for a, b, m, n in zip(edges[:-1], edges[1:], found["members"], found["nonmembers"], strict=True)
-    )
+    overlap = float((widths * np.minimum(members, nonmembers)).sum())
     caption = (
-        f"Mean {name} about {mean(found['members']):.4g} for members (solid) and "
-        f"{mean(found['nonmembers']):.4g} for non-members (dashed); "
+        f"Mean {name} about {mean(members):.4g} for members (solid) and "
+        f"{mean(nonmembers):.4g} for non-members (dashed); "
         f"the two overlap by {share(min(overlap, 1.0))}. The attack sees only this difference."
     )
     return section(
@@ -376,11 +366,11 @@ def distributions(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -
     )
 
 
-def star(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> str:
+def star(audit: Audit, drawings: Pictures) -> str:
     """The Epsilon* curve, or why there is none."""
     listed = [e for e in audit.estimates if e.method.startswith("epsilon-star")]
     found = facts.star(audit, STAR_POINTS)
-    if found is None and not (audit.star and listed):
+    if found is None and (audit.star is None or not listed):
         return ""
     body = paragraph(
         "Epsilon* describes this one trained model. It does not bound the DP ε of the method that trained it."
@@ -390,18 +380,18 @@ def star(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> str:
             body += paragraph(e.claim, "note")
     if found is None:
         return section("star", "Epsilon* along the thresholds", body)
-    best = found["best"]
+    best = found.best
     if best is None:
         top = "The largest value is not finite and so not drawn."
     else:
         top = (
-            f"The largest value, the empirical form of Epsilon*, is {epsilon(float(found['epsilon'][best]))} "
-            f"at FPR {share(float(found['fpr'][best]))} and "
-            f"FNR {share(float(found['fnr'][best]))} (diamond)."
+            f"The largest value, the empirical form of Epsilon*, is {epsilon(float(found.epsilon[best]))} "
+            f"at FPR {share(float(found.fpr[best]))} and "
+            f"FNR {share(float(found.fnr[best]))} (diamond)."
         )
     caption = (
         "ε that the measured rates force at each threshold, "
-        f"from FPR {share(float(found['fpr'].min()))} to {share(float(found['fpr'].max()))}. {top}"
+        f"from FPR {share(float(found.fpr.min()))} to {share(float(found.fpr.max()))}. {top}"
     )
     fitted = next((e for e in listed if e.method.endswith("parametric") and facts.measurable(e)), None)
     if fitted is not None:
@@ -409,13 +399,13 @@ def star(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> str:
     return section("star", "Epsilon* along the thresholds", body + figure("star", "Epsilon* curve", caption, drawings))
 
 
-def subgroups(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> str:
+def subgroups(audit: Audit, drawings: Pictures) -> str:
     """Bounds for each group, with those flagged after correction."""
     groups = audit.subgroups
     if not groups:
         return ""
-    flagged = [g for g in groups if g.get("flagged")]
-    names = ", ".join(short(f"{g['group']} = {g['value']}") for g in flagged[:5])
+    flagged = [g for g in groups if g.flagged]
+    names = ", ".join(short(f"{g.group} = {g.value}") for g in flagged[:5])
     if flagged:
         verb = "is" if len(flagged) == 1 else "are"
         lead = (
@@ -427,48 +417,39 @@ def subgroups(audit: Audit, drawings: Mapping[str, Mapping[str, Drawing]]) -> st
             f"None of the {len(groups)} groups is shown to be more exposed than the rest, "
             "after correction for their number."
         )
-    top = max(groups, key=lambda g: facts.known(g.get("epsilon")))
+    top = max(groups, key=lambda g: known(g.epsilon))
     together = facts.together(audit)
-    act = whose(top.get("neighbours"), facts.unit(audit))
+    act = whose(top.neighbours, facts.unit(audit))
     caption = (
-        f"The largest bound is ε ≥ {epsilon(top.get('epsilon'))} for {short(top['group'])} = {short(top['value'])}"
+        f"The largest bound is ε ≥ {epsilon(top.epsilon)} for {short(top.group)} = {short(top.value)}"
         f"{', ' + act if act else ''}. "
         f"{together} The dashed line is the bound "
         f"of all records, ε ≥ {epsilon(audit.headline.low)}. Triangles are flagged groups."
         + (f" The {MOST_SUBGROUPS} groups with the largest bounds are drawn." if len(groups) > MOST_SUBGROUPS else "")
     )
-    columns = (
-        ("members", "members", str),
-        ("nonmembers", "non-members", str),
-        ("epsilon", "ε at least", epsilon),
-        ("advantage", "advantage", share),
-        ("auc", "AUC", lambda v: f"{v:.3g}"),
-        ("p_value", "p-value", small),
-        ("adjusted_p_value", "p-value, corrected", small),
-    )
-    used = [c for c in columns if c[0] == "epsilon" or any(g.get(c[0]) is not None for g in groups)]
-
-    def cell(group: Mapping[str, Any], key: str, show: Any) -> str:
-        item = group.get(key)
-        return show(item) if item is not None or key == "epsilon" else "–"
-
-    body = paragraph(lead) + figure("subgroups", "Bound by group", caption, drawings, by="y")
     shown = groups[:MOST_ROWS]
+    body = paragraph(lead) + figure("subgroups", "Bound by group", caption, drawings, by="y")
     body += table(
         _counted(f"Groups and what is proven for each{' ' + act if act else ''}. {together}", len(shown), len(groups)),
-        ("group", *(c[1] for c in used), "flagged"),
-        [
-            (
-                short(f"{g['group']} = {g['value']}"),
-                *(cell(g, c[0], c[2]) for c in used),
-                "⚠ yes" if g.get("flagged") else "no",
-            )
-            for g in shown
-        ],
-        numeric=range(1, len(used) + 1),
-        marked=[i for i, g in enumerate(shown) if g.get("flagged")],
+        ("group", "members", "non-members", "ε at least", "AUC", "p-value", "p-value, corrected", "flagged"),
+        [_group_row(g) for g in shown],
+        numeric=range(1, 7),
+        marked=[i for i, g in enumerate(shown) if g.flagged],
     )
     return section("subgroups", "Groups of people", body)
+
+
+def _group_row(g: Subgroup) -> tuple[str, ...]:
+    return (
+        short(f"{g.group} = {g.value}"),
+        str(g.members),
+        str(g.nonmembers),
+        epsilon(g.epsilon),
+        "–" if g.auc is None else f"{g.auc:.3g}",
+        small(g.p_value),
+        "–" if g.adjusted_p_value is None else small(g.adjusted_p_value),
+        "⚠ yes" if g.flagged else "no",
+    )
 
 
 def exposed(audit: Audit) -> str:
@@ -485,10 +466,7 @@ def exposed(audit: Audit) -> str:
     body += table(
         _counted("Most exposed records", len(shown), len(found)),
         ("record", "label", "score", "false-positive rate at its score"),
-        [
-            (value(r.get("record")), value(r.get("label")), value(r.get("score")), share(r.get("threshold_fpr")))
-            for r in shown
-        ],
+        [(value(r.record), value(r.label), value(r.score), share(r.threshold_fpr)) for r in shown],
         numeric=(2, 3),
     )
     return section("exposed", "Most exposed records", body)

@@ -2,59 +2,32 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dosimeter import _files
 from dosimeter import _validate as check
 from dosimeter._optional import require
 from dosimeter._validate import InputError
+from dosimeter.audits.kinds import page_of
 from dosimeter.audits.page import record, sections
 from dosimeter.audits.page.charts import charts
-from dosimeter.audits.page.kinds import kind_of
 from dosimeter.audits.result import Audit
 from dosimeter.reading import writing
-from dosimeter.report.draw import Drawing, draw
-from dosimeter.report.markup import document, esc
-from dosimeter.report.text import clean, short, value
+from dosimeter.report.shell import assemble, drawings, write_page
+from dosimeter.report.text import short, thousands, value
 from dosimeter.report.theme import NARROW, WIDE
 
 FORMATS = ("png", "svg")
-_SECTION = re.compile(r'<section id="([\w-]+)" aria-labelledby="[\w-]+"><h2 id="[\w-]+">(.*?)</h2>')
-
-
-def drawings(specs: Mapping[str, Mapping[str, dict[str, Any]]]) -> dict[str, dict[str, Drawing]]:
-    """Drawings by chart and width from specifications by width and chart."""
-    found: dict[str, dict[str, Drawing]] = {}
-    for width, group in specs.items():
-        for name, spec in group.items():
-            found.setdefault(name, {})[width] = draw(spec, css_class=width)
-    return found
-
-
-def assemble(title: str, subtitle: str, parts: Iterable[str], pictures: Mapping[str, Mapping[str, Drawing]]) -> str:
-    """The page from its parts: header, contents, main, footer."""
-    shown = [part for part in parts if part]
-    headings = [found for part in shown for found in _SECTION.findall(part)]
-    data = {name: {width: [list(p) for p in d.points] for width, d in by.items()} for name, by in pictures.items()}
-    lead = f'<p class="sub">{esc(subtitle)}</p>' if subtitle else ""
-    body = (
-        f'<header><h1>{esc(title)}</h1>{lead}</header>\n<main id="main" tabindex="-1">\n'
-        f"{''.join(shown[:1])}<!--contents-->\n{''.join(shown[1:])}</main>\n"
-        "<footer><p>Made by dosimeter. This file is complete: it loads nothing and sends nothing.</p></footer>\n"
-    )
-    return document(clean(title), body, headings, data)
 
 
 def to_html(audit: Audit, *, title: str | None = None) -> str:
     """The audit as one HTML file that loads nothing from anywhere."""
     audit = _checked(audit, "report.to_html")
     pictures = drawings({"wide": charts(audit, width=WIDE), "narrow": charts(audit, width=NARROW)})
-    name = audit.metadata.get("name") or audit.metadata.get("model")
-    heading = title or (f"Privacy audit: {short(name)}" if isinstance(name, str) else "Privacy audit")
-    kind = kind_of(audit)
+    name = audit.metadata.name or audit.metadata.model
+    heading = title or (f"Privacy audit: {short(name)}" if name else "Privacy audit")
+    kind = page_of(audit.metadata.kind)
     parts = [
         sections.verdict(audit),
         *(kind.sections(audit, pictures) if kind is not None else ()),
@@ -74,19 +47,15 @@ def to_html(audit: Audit, *, title: str | None = None) -> str:
 
 
 def _subtitle(audit: Audit) -> str:
-    meta = audit.metadata
-    counts = [meta.get(key) for key in ("members", "nonmembers")]
-    found = []
-    if all(isinstance(count, int) for count in counts):
-        by_coins = meta.get("kind") in ("training", "one-run", "gradients")
-        words = ("{} coins said in", "{} out") if by_coins else ("{} members", "{} non-members")
-        found = [text.format(f"{n:,}".replace(",", " ")) for text, n in zip(words, counts, strict=True)]
-    elif isinstance(counts[0], int):
-        found = [f"{counts[0]:,} members".replace(",", " ")]
-    found += [value(meta[key]) for key in ("created", "date") if meta.get(key)]
-    if meta.get("version"):
-        found.append(f"dosimeter {short(meta['version'])}")
-    return " · ".join(found)
+    meta, said = audit.metadata, []
+    by_coins = meta.kind in ("training", "one-run", "gradients")
+    if meta.members is not None and meta.nonmembers is not None and by_coins:
+        said = [f"{thousands(meta.members)} coins said in", f"{thousands(meta.nonmembers)} out"]
+    elif meta.members is not None:
+        said = [f"{thousands(meta.members)} members"]
+        said += [] if meta.nonmembers is None else [f"{thousands(meta.nonmembers)} non-members"]
+    said += [value(meta.notes[key]) for key in ("created", "date") if meta.notes.get(key)]
+    return " · ".join([*said, f"dosimeter {short(meta.version)}"] if meta.version else said)
 
 
 def _checked(audit: Any, caller: str) -> Audit:
@@ -99,16 +68,7 @@ def _checked(audit: Any, caller: str) -> Audit:
 
 def write_html(audit: Audit, path: str | Path, *, title: str | None = None) -> Path:
     """Write the page to a file and return its path."""
-    return write_text(to_html(audit, title=title), path)
-
-
-def write_text(text: str, path: str | Path) -> Path:
-    """Write a page where its folder exists."""
-    target = Path(path)
-    if not target.parent.is_dir() or target.is_dir():
-        raise InputError(f"path {check.show(str(path))} cannot be written: give a file name in a folder that exists.")
-    _files.write_text(target, text)
-    return target
+    return write_page(to_html(audit, title=title), path)
 
 
 def write_png(audit: Audit, folder: str | Path, *, scale: float = 2.0, formats: Iterable[str] = ("png",)) -> list[Path]:

@@ -11,8 +11,10 @@ import dosimeter
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.audits.assemble import risk_of
-from dosimeter.audits.result import Audit, Guard
-from dosimeter.estimate import Estimate
+from dosimeter.audits.part import numbers
+from dosimeter.audits.result import Audit, Guard, Roc, TprAtFpr
+from dosimeter.audits.scores.result import ScoresMetadata
+from dosimeter.estimate import Estimate, plain
 from dosimeter.estimators import band
 from dosimeter.estimators.advantage import advantage
 from dosimeter.estimators.bayesian import bayesian
@@ -82,19 +84,19 @@ def audit_scores(
         guard=Guard(shift=False, checked=False),
         risk=risk_of(headlines),
         curve=roc(pools, confidence),
-        metadata={
-            "members": pools.members.size,
-            "nonmembers": pools.nonmembers.size,
-            "records": scores.records,
-            "unit": scores.unit,
-            "game": game_of(scores),
-            "from_loss": pools.from_loss,
-            "delta": delta,
-            "confidence": confidence,
-            "seed": seed,
-            "warnings": warnings,
-            "version": dosimeter.__version__,
-        },
+        metadata=ScoresMetadata(
+            members=pools.members.size,
+            nonmembers=pools.nonmembers.size,
+            records=scores.records,
+            unit=scores.unit,
+            game=game_of(scores),
+            from_loss=pools.from_loss,
+            delta=delta,
+            confidence=confidence,
+            seed=seed,
+            warnings=tuple(warnings),
+            version=dosimeter.__version__,
+        ),
     )
 
 
@@ -161,7 +163,7 @@ def _epsilon_star(
     return found
 
 
-def roc(scores: Scores, confidence: float) -> dict[str, Any]:
+def roc(scores: Scores, confidence: float) -> Roc:
     """The ROC curve thinned for a screen, its simultaneous lower band, AUC, and the TPR at low FPRs.
 
     The band is a pair of limits at each threshold: with the stated confidence, at every one of them the true FPR is
@@ -174,15 +176,15 @@ def roc(scores: Scores, confidence: float) -> dict[str, Any]:
     keep = _thin(curve.fp, curve.tp, scores.nonmembers.size, scores.members.size)
     fp, tp = curve.fp[keep], curve.tp[keep]
     alpha = 1 - confidence
-    return {
-        "auc": scores.auc,
-        "threshold": curve.thresholds[keep],
-        "fpr": fp / scores.nonmembers.size,
-        "tpr": tp / scores.members.size,
-        "fpr_high": band.upper_limits(fp, scores.nonmembers.size, alpha / 2),
-        "tpr_low": 1 - band.upper_limits(scores.members.size - tp, scores.members.size, alpha / 2),
-        "tpr_at_fpr": [_tpr_at(scores, fpr, confidence) for fpr in LOW_FPRS],
-    }
+    return Roc(
+        auc=scores.auc,
+        threshold=numbers(curve.thresholds[keep]),
+        fpr=tuple((fp / scores.nonmembers.size).tolist()),
+        tpr=tuple((tp / scores.members.size).tolist()),
+        fpr_high=tuple(band.upper_limits(fp, scores.nonmembers.size, alpha / 2).tolist()),
+        tpr_low=tuple((1 - band.upper_limits(scores.members.size - tp, scores.members.size, alpha / 2)).tolist()),
+        tpr_at_fpr=tuple(_tpr_at(scores, fpr, confidence) for fpr in LOW_FPRS),
+    )
 
 
 def _thin(fp: Any, tp: Any, nonmembers: int, members: int) -> Any:
@@ -199,13 +201,13 @@ def _thin(fp: Any, tp: Any, nonmembers: int, members: int) -> Any:
     return np.unique(np.clip(np.concatenate(marks), 0, fp.size - 1))
 
 
-def _tpr_at(scores: Scores, fpr: float, confidence: float) -> dict[str, float]:
+def _tpr_at(scores: Scores, fpr: float, confidence: float) -> TprAtFpr:
     """The measured TPR at a measured FPR, and a limit for the true one at a true FPR, which needs another threshold."""
     threshold, limit = threshold_at_fpr(scores, fpr), tpr_limit(scores, fpr, confidence)
-    return {
-        "fpr": fpr,
-        "tpr": scores.counts_at(threshold).tpr,
-        "tpr_low": limit.tpr,
-        "threshold": threshold,
-        "limit_threshold": limit.threshold,
-    }
+    return TprAtFpr(
+        fpr=fpr,
+        tpr=scores.counts_at(threshold).tpr,
+        tpr_low=limit.tpr,
+        threshold=plain(threshold),
+        limit_threshold=plain(limit.threshold),
+    )

@@ -10,12 +10,12 @@ import numpy as np
 
 from dosimeter.audits.page import facts
 from dosimeter.audits.page.charts import distributions
-from dosimeter.audits.page.sections import figure
 from dosimeter.audits.result import Audit
 from dosimeter.estimate import Validity, percent
 from dosimeter.report.canvas import Canvas, Rows
 from dosimeter.report.draw import Drawing
 from dosimeter.report.markup import bullets, paragraph, section, table
+from dosimeter.report.shell import figure
 from dosimeter.report.text import clean, epsilon, share, short, small
 from dosimeter.report.theme import ACCENT, INK, MUTED, WARNING
 

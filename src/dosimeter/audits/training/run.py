@@ -289,7 +289,7 @@ class _Lesson:
 
     def unscored(self, shape: tuple[int, ...]) -> FloatArray:
         """Room for scores; a model that failed keeps this one, just below the threshold."""
-        return np.full(shape, np.nextafter(self.threshold, -np.inf))
+        return np.full(shape, math.nextafter(self.threshold, -math.inf))
 
 
 @dataclass(frozen=True)

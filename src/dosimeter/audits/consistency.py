@@ -1,0 +1,207 @@
+"""What the fields of an audit's file owe each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from dosimeter._validate import show
+from dosimeter.audits.result import Audit, Roc, TprAtFpr, TrainedMetadata
+from dosimeter.estimate import Estimate, Validity, number, percent
+
+if TYPE_CHECKING:
+    from dosimeter.audits.schema import AuditFile
+
+__all__ = ["contradictions"]
+
+
+def contradictions(file: AuditFile, audit: Audit, given: dict[str, Any]) -> Iterator[str]:
+    """What in an audit cannot be true beside the rest of it, the gravest first."""
+    for index, estimate in enumerate(audit.estimates):
+        for problem in _of_estimate(estimate, audit.schema):
+            yield f"estimates[{index}] ({estimate.method}): {problem}"
+    if audit.schema > 1:
+        yield from _of_order(audit)
+        if str(audit.guard) != file.guard.verdict:
+            yield f"guard.verdict is {show(file.guard.verdict)}, its evidence says {show(str(audit.guard))}"
+        unknown = next(_unknown(given, audit.to_dict()), None)
+        if unknown is not None:
+            yield f"{unknown} is a field that no audit has"
+    yield from _of_guard(file, audit)
+    if audit.curve is not None:
+        yield from _of_curve(audit.curve, audit.headline.confidence)
+    yield from _of_drawings(audit)
+    yield from _of_trainings(audit)
+
+
+def _unknown(given: Any, known: Any, path: str = "") -> Iterator[str]:
+    """The fields of a file that do not come back when the audit is written again."""
+    if isinstance(given, dict) and isinstance(known, dict):
+        for name, value in given.items():
+            place = f"{path}.{name}" if path else name
+            if name not in known:
+                yield place[:120]
+            else:
+                yield from _unknown(value, known[name], place)
+    elif isinstance(given, list) and isinstance(known, list):
+        for index, (value, again) in enumerate(zip(given, known, strict=False)):
+            yield from _unknown(value, again, f"{path}[{index}]")
+
+
+def _of_estimate(e: Estimate, version: int) -> Iterator[str]:
+    epsilon, low, high, validity = e.epsilon, e.low, e.high, e.validity
+    if low > high:
+        yield f"low is {number(low)}, above high, {number(high)}"
+    if (validity.is_bound or validity is Validity.CREDIBLE) and epsilon != low:
+        yield f"epsilon is {number(epsilon)}, but a lower bound is its low end, {number(low)}"
+    if validity.is_bound and e.confidence == 0:
+        yield "a bound needs a confidence above 0"
+    if version > 1:
+        yield from _of_claim(e)
+
+
+_NUMBER = r"(∞|\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
+_EPSILON = re.compile(rf"(?:ε|ε̃|ε'|ε′) (?:≥|=|≤|lies in \[|in \[) ?{_NUMBER}")
+_DELTA = re.compile(rf"δ = {_NUMBER}")
+_SHARE = r"([\d.]+(?:e[+-]?\d+)?) %"
+_CONFIDENCE = re.compile(rf"{_SHARE} (?:confidence|posterior)|posterior probability {_SHARE}")
+
+
+def _of_claim(e: Estimate) -> Iterator[str]:
+    """The sentence must say the numbers beside it: its δ, its confidence, its ε and no unknown one."""
+    epsilon, low, high = e.epsilon, e.low, e.high
+    stated = {found.rstrip(".") for found in _DELTA.findall(e.claim)}
+    if stated - {f"{e.delta:g}", f"{e.delta:.3g}"}:
+        yield f"the claim speaks of δ = {min(stated - {f'{e.delta:g}'})}, delta is {e.delta:g}"
+    levels = {f"{a or b} %" for a, b in _CONFIDENCE.findall(e.claim)}
+    if levels - {percent(e.confidence)}:
+        yield f"the claim speaks of {min(levels - {percent(e.confidence)})}, confidence is {percent(e.confidence)}"
+    said = {found.rstrip(".") for found in _EPSILON.findall(e.claim)}
+    main = {number(v) for v in (epsilon, low)}
+    if said and not said & main:
+        yield f"the claim says ε = {min(said)}, the estimate {number(epsilon)}"
+    if e.validity.is_bound and not said:
+        yield f"the claim does not say the ε that it proves, {number(low)}"
+    known = main | {number(high)} | {number(v) for v in _numbers_in(e.details)}
+    if said - known:
+        yield f"the claim says ε = {min(said - known)}, which stands nowhere in the estimate"
+
+
+def _numbers_in(details: Mapping[str, Any]) -> Iterator[float]:
+    for value in details.values():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield float(value)
+
+
+def _of_order(audit: Audit) -> Iterator[str]:
+    """The headline stands first: which one it is depends on the kind of audit."""
+    kind, methods = audit.metadata.kind, [e.method for e in audit.estimates]
+    first = audit.headline
+    if kind is None and first.method != "lower-bound":
+        yield f"the headline must be lower-bound, the first estimate is {first.method}"
+    if kind is None and first.details.get("game") == "split" and first.neighbours != "replace":
+        yield f"the headline of one model is for replacing a record, the first estimate is for {first.neighbours}"
+    if kind == "training" and first.method not in ("claim", "lower-bound"):
+        yield f"the headline of a training must be claim or lower-bound, the first estimate is {first.method}"
+    if kind == "one-run" and (first.method != "one-run" or first.details.get("selection") != "learned"):
+        yield "the headline of a one-run audit must be one-run with learned guesses"
+    if kind == "members-only" and first.method != "panoramia":
+        yield f"the headline of a members-only audit must be panoramia, the first estimate is {first.method}"
+    if kind == "gradients":
+        runs, on_d = (audit.metadata.get(name) for name in ("repetitions", "trained_on_d"))
+        both = isinstance(runs, int) and isinstance(on_d, int) and 0 < on_d < runs
+        wanted = "lower-bound" if both or "lower-bound" in methods else "advantage, trajectory"
+        if first.method != wanted:
+            yield f"the headline of these gradients must be {wanted}, the first estimate is {first.method}"
+
+
+def _of_guard(file: AuditFile, audit: Audit) -> Iterator[str]:
+    guard, found = file.guard, file.guard.evidence
+    if guard.shift and not guard.checked:
+        yield "guard: a shift that was found must have been checked for"
+    tests = [found.get(name) for name in ("p_value", "class_balance_p")]
+    if any(p is not None and not (type(p) in (int, float) and 0 <= p <= 1) for p in tests):
+        yield "guard.evidence: a p-value must be a number in [0, 1]"
+        return
+    level = found.get("level")
+    if found.get("p_value") is not None:
+        if type(level) not in (int, float):
+            yield "guard.evidence: level must be a number"
+            return
+        if not guard.checked:
+            yield "guard: checked is false, but its evidence holds a p-value"
+        below = any(p is not None and p <= level for p in tests)
+        if below != guard.shift:
+            yield f"guard: shift is {str(guard.shift).lower()}, its p-values say {str(below).lower()}"
+    elif guard.checked and audit.schema > 1 and _is_split(audit):
+        yield "guard: checked is true, but no p-value says what was found"
+
+
+def _is_split(audit: Audit) -> bool:
+    """Whether members and non-members were given, so that they may differ without the model."""
+    return audit.metadata.kind is None and audit.headline.validity is Validity.RANDOM_SPLIT
+
+
+def _of_curve(curve: Roc, confidence: float) -> Iterator[str]:
+    columns = (curve.threshold, curve.fpr, curve.tpr, curve.fpr_high, curve.tpr_low)
+    if len({len(values) for values in columns}) != 1 or not curve.fpr:
+        yield "curve: its columns must be of one length, at least 1"
+        return
+    for name in ("fpr", "tpr"):
+        if any(b < a for a, b in pairwise(getattr(curve, name))):
+            yield f"curve: {name} must not fall along the curve"
+            return
+    rates = [p.fpr for p in curve.tpr_at_fpr]
+    if any(b <= a for a, b in pairwise(rates)):
+        yield "curve: the points of tpr_at_fpr must rise in fpr, each named once"
+        return
+    for point in curve.tpr_at_fpr:
+        yield from _of_point(point, curve.fpr, curve.tpr)
+        if confidence >= 0.9 and point.tpr_low > point.tpr + 1e-9:
+            yield f"curve: tpr_low at fpr {point.fpr:g} is {point.tpr_low:g}, above tpr"
+    lowest, highest = _auc_range(curve.fpr, curve.tpr)
+    if not lowest - 1e-9 <= curve.auc <= highest + 1e-9:
+        yield f"curve: auc is {curve.auc:.4f}, the curve allows {lowest:.4f} to {highest:.4f}"
+
+
+def _of_point(point: TprAtFpr, fpr: Sequence[float], tpr: Sequence[float]) -> Iterator[str]:
+    """A point lies between the vertices of the curve around its FPR."""
+    edge = point.fpr * (1 + 1e-9)
+    least = max((t for f, t in zip(fpr, tpr, strict=True) if f <= edge), default=0.0)
+    most = min((t for f, t in zip(fpr, tpr, strict=True) if f > edge), default=1.0)
+    if not least - 1e-9 <= point.tpr <= most + 1e-9:
+        yield f"curve: tpr at fpr {point.fpr:g} is {point.tpr:g}, the curve allows {least:g} to {most:g}"
+
+
+def _auc_range(fpr: Sequence[float], tpr: Sequence[float]) -> tuple[float, float]:
+    """The least and the largest area under a rising curve through these points, (0, 0) and (1, 1)."""
+    x, y = [0.0, *fpr, 1.0], [0.0, *tpr, 1.0]
+    steps = list(zip(pairwise(x), pairwise(y), strict=True))
+    return sum((b - a) * s for (a, b), (s, _) in steps), sum((b - a) * t for (a, b), (_, t) in steps)
+
+
+def _of_drawings(audit: Audit) -> Iterator[str]:
+    star, bins = audit.star, audit.distributions
+    if star is not None:
+        sizes = {len(star.fpr), len(star.fnr), len(star.epsilon)}
+        if len(sizes) != 1 or star.best >= len(star.fpr):
+            yield "star: its columns must be of one length, and best one of their places"
+    if bins is not None and not len(bins.edges) - 1 == len(bins.members) == len(bins.nonmembers):
+        yield "distributions: members and nonmembers need one value for each bin between two edges"
+
+
+def _of_trainings(audit: Audit) -> Iterator[str]:
+    meta = audit.metadata
+    if not isinstance(meta, TrainedMetadata) or meta.kind not in ("training", "one-run") or audit.schema == 1:
+        return
+    counts = meta.trainings
+    if counts is None:
+        yield f"metadata: a {meta.kind} audit must say how many trainings there were and failed"
+        return
+    told = counts.done + counts.failed + counts.spared
+    if counts.asked != told:
+        yield f"metadata: {counts.asked} trainings were asked for, {told} are told of"
+    elif meta.failed is not None and len(meta.failed) != counts.failed:
+        yield f"metadata: {len(meta.failed)} failed trainings are listed, {counts.failed} are counted"
