@@ -188,7 +188,7 @@ def _checked(kind: type[T], values: Any, what: str) -> T:
     """Check values against a type; JSON has lists where the types have tuples, so they pass as JSON."""
     try:
         text = json.dumps(values, allow_nan=False)
-        return cast(T, _adapter(kind).validate_json(text))
+        return cast(T, _adapter(cast(Any, kind)).validate_json(text))
     except ValidationError as error:
         raise InputError(f"{what} {_first(error)}; write it with Audit.to_json.") from None
     except (TypeError, ValueError, RecursionError) as error:
