@@ -29,6 +29,7 @@ class RunOptions:
         timeout: Seconds that one training may take; None for no limit.
         progress: Whether a bar on standard error shows the stage and the time left.
         device: Where torch models run, e.g. "cpu" or "cuda"; None leaves them where they are.
+        batch_size: How many records a trained model is asked at once; None for what fits memory.
 
     Raises:
         InputError: If an argument is out of range or of another type.
@@ -44,6 +45,7 @@ class RunOptions:
     timeout: float | None = None
     progress: bool = True
     device: str | None = None
+    batch_size: int | None = None
 
     def __post_init__(self) -> None:
         check.engine(self.engine)
@@ -51,6 +53,9 @@ class RunOptions:
         if self.workers is not None:
             remedy = "pass the number of processes, or None for one for each core"
             object.__setattr__(self, "workers", check.whole("workers", self.workers, 1, remedy))
+        if self.batch_size is not None:
+            remedy = "pass the number of records to ask a model at once, or None"
+            object.__setattr__(self, "batch_size", check.whole("batch_size", self.batch_size, 1, remedy))
         if self.store is not None and not isinstance(self.store, Store):
             raise InputError(f"store must be a Store, got {check.show(self.store)}; pass Store('folder').")
         if self.device is not None and not isinstance(self.device, str):
@@ -101,3 +106,4 @@ class RunKeywords(TypedDict, total=False):
     timeout: float | None
     progress: bool
     device: str | None
+    batch_size: int | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict, Unpack, cast
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from dosimeter.audits.result import Audit, Distributions, ExposedRecord, Guard, 
 from dosimeter.audits.scores import audit_scores
 from dosimeter.audits.scores.result import Accuracy, Fingerprints, ScoresMetadata
 from dosimeter.audits.shift.guard import check_shift
+from dosimeter.engine import RunOptions
+from dosimeter.engine.options import RunKeywords
 from dosimeter.estimate import plain
 from dosimeter.estimators.epsilon_star import transformed_losses
 from dosimeter.estimators.goodness_of_fit import goodness_of_fit
@@ -34,6 +36,20 @@ COINS_CONFIDENCE = 0.999  # of the shift check where fair coins decided: a false
 BINS = 60
 
 
+class ScoreKeywords(TypedDict, total=False):
+    """Arguments of `audit_scores` that an audit of a model passes on."""
+
+    threshold: Threshold
+    fpr: float | None
+    resamples: int
+
+
+class ModelKeywords(ScoreKeywords, RunKeywords, total=False):
+    """What else `audit_model` takes: `strict` is now guard="strict" and works for one more version."""
+
+    strict: bool
+
+
 def audit_model(
     model: Any,
     *,
@@ -44,19 +60,15 @@ def audit_model(
     mask_seed: int | None = None,
     groups: Any = None,
     aggregate: str = "mean",
+    subgroups: Groups | None = None,
+    mechanism: Mechanism | None = None,
     delta: float = 1e-5,
     confidence: float = 0.95,
-    mechanism: Mechanism | None = None,
-    subgroups: Groups | None = None,
-    guard: bool = True,
-    strict: bool = False,
-    threshold: Threshold = None,
-    fpr: float | None = None,
-    resamples: int = 1000,
-    batch_size: int | None = None,
-    device: str | None = None,
+    guard: bool | str = True,
     seed: int = 0,
     metadata: Mapping[str, Any] | None = None,
+    run: RunOptions | None = None,
+    **options: Unpack[ModelKeywords],
 ) -> Audit:
     """Audit a trained model from its black-box outputs.
 
@@ -76,21 +88,18 @@ def audit_model(
         mask_seed: The seed given to `fair_coins`; the mask is checked against it.
         groups: The person behind each record: ids of `data`, or a pair (ids of members, ids of nonmembers).
         aggregate: How the scores of a person's records become one, "mean" or "max".
-        delta: The δ of the guarantees that are tested.
-        confidence: The confidence of every bound.
-        mechanism: The DP training (`DpSgd`, `Gaussian`), if there was one: the accountants' upper bounds, for the same
-            neighbours, then stand beside the lower bound.
         subgroups: A name and (values of members, values of nonmembers), or values of `data`; classes are always
             looked at.
-        guard: Whether to look for a shift between members and non-members first.
-        strict: Whether a shift refuses every number.
-        threshold: For the estimators that work at one threshold; the headline needs none.
-        fpr: Fix that threshold by a false-positive rate instead.
-        resamples: Bootstrap resamples for the interval of Epsilon*.
-        batch_size: Records in a batch; chosen to fit memory unless given.
-        device: For torch modules and files.
+        mechanism: The DP training (`DpSgd`, `Gaussian`), if there was one: the accountants' upper bounds, for the same
+            neighbours, then stand beside the lower bound.
+        delta: The δ of the guarantees that are tested.
+        confidence: The confidence of every bound.
+        guard: Whether to look for a shift between members and non-members first; "strict" refuses every number where
+            one is found.
         seed: Decides halves, samples of the guard and the bootstrap; the headline draws nothing.
         metadata: Notes for the page, e.g. {"unit_of_privacy": "one person"}.
+        run: Where the model runs, and how many records it is asked at once.
+        **options: `threshold`, `fpr` and `resamples` of `audit_scores`.
 
     Returns:
         The audit, its headline first.
@@ -103,7 +112,7 @@ def audit_model(
     delta, confidence, seed = check.delta(delta), check.confidence(confidence), check.seed(seed)
     columns = check.mapping("subgroups", subgroups, "pass {name: (values of members, values of nonmembers)}")
     notes = plain(check.mapping("metadata", metadata, "pass e.g. {'unit_of_privacy': 'one person'}"))
-    guard, strict = check.flag("guard", guard), check.flag("strict", strict)
+    where, secondary, strict = _options(run, options, guard)
     if mechanism is not None and not isinstance(mechanism, (DpSgd, Gaussian, Composition)):
         raise InputError(
             f"mechanism must be DpSgd, Gaussian or Composition, got {check.show(mechanism)}; pass one or None."
@@ -112,18 +121,10 @@ def audit_model(
     verdict = _guard(pool, confidence, seed) if guard else SWITCHED_OFF
     if strict and (verdict.shift or not verdict.checked):
         raise InputError(f"strict refuses a number: {verdict} Draw members and nonmembers from one distribution.")
-    box = access(model, batch_size=batch_size, device=device)
+    box = access(model, batch_size=where.batch_size, device=where.device)
     losses = box.losses(*pool.inside), box.losses(*pool.outside)
     evidence = pool.evidence(-losses[0].values, -losses[1].values, aggregate)
-    audit = audit_scores(
-        evidence,
-        delta=delta,
-        confidence=confidence,
-        threshold=threshold,
-        fpr=fpr,
-        resamples=resamples,
-        seed=seed,
-    )
+    audit = audit_scores(evidence, delta=delta, confidence=confidence, seed=seed, **secondary)
     scores = evidence if isinstance(evidence, Scores) else evidence.as_scores()
     relations = [estimate.neighbours or "" for estimate in audit.estimates if estimate.method == audit.headline.method]
     upper, missing = guarantees(mechanism, delta, relations, evidence.unit)
@@ -159,6 +160,18 @@ def audit_model(
             notes=notes,
         ),
     )
+
+
+def _options(
+    run: RunOptions | None, options: Mapping[str, Any], guard: bool | str
+) -> tuple[RunOptions, ScoreKeywords, bool]:
+    """Where to run, what goes on to `audit_scores`, and whether a shift refuses every number."""
+    rest = dict(options)
+    secondary = cast(ScoreKeywords, {name: rest.pop(name) for name in ScoreKeywords.__annotations__ if name in rest})
+    strict = check.flag("strict", rest.pop("strict", False)) or guard == "strict"
+    if not isinstance(guard, bool) and guard != "strict":
+        raise InputError(f"guard must be True, False or 'strict', got {check.show(guard)}; pass one of these.")
+    return RunOptions.read(run, rest, caller="audit_model"), secondary, strict
 
 
 SWITCHED_OFF = Guard(shift=False, checked=False, evidence={"reasons": ["the check was switched off (guard=False)."]})
