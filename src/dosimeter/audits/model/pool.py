@@ -35,6 +35,28 @@ class Pool:
         pair = self.inside[1], self.outside[1]
         return None if pair[0] is None or pair[1] is None else pair
 
+    @property
+    def size(self) -> int:
+        """How many records there are on both sides."""
+        return sum(len(self._side(side)) for side in (0, 1))
+
+    @property
+    def order(self) -> IntArray:
+        """Where the members, then the non-members, stand in what the caller passed."""
+        if self.included is None:
+            return np.arange(self.size)
+        return np.concatenate([np.flatnonzero(self.included), np.flatnonzero(~self.included)])
+
+    @property
+    def persons(self) -> IntArray | None:
+        """The number of the person behind each record, members first; None where nobody owns several."""
+        return None if self.groups is None else persons("groups", np.concatenate(self.groups), self.size).place
+
+    def joined(self) -> tuple[Any, Any]:
+        """The records and labels of both sides, members first."""
+        assert self.labels is not None
+        return _joined(self.inside[0], self.outside[0]), np.concatenate(self.labels)
+
     def evidence(self, members: FloatArray, nonmembers: FloatArray, aggregate: str) -> Scores | OneRun:
         """The scores of both sides with what is known about their labels."""
         if self.included is None:
@@ -47,9 +69,8 @@ class Pool:
     def _in_order(self, inside: Any, outside: Any) -> npt.NDArray[Any]:
         assert self.included is not None
         both = np.concatenate([np.asarray(inside), np.asarray(outside)])
-        order = np.concatenate([np.flatnonzero(self.included), np.flatnonzero(~self.included)])
         values = np.empty_like(both)
-        values[order] = both
+        values[self.order] = both
         return values
 
     def columns(self, given: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -149,7 +170,7 @@ def _parted_by_coins(data: Any, included: Any, mask_seed: Any, groups: Any) -> P
         )
     OneRun(np.zeros(size), mask, mask_seed, groups)  # the coins and persons are checked before the model is asked
     rows = np.flatnonzero(mask), np.flatnonzero(~mask)
-    sides = [(_take(X, part), None if y is None else y[part]) for part in rows]
+    sides = [(take(X, part), None if y is None else y[part]) for part in rows]
     ids = None
     if groups is not None:
         names = persons("groups", groups, size)
@@ -158,7 +179,21 @@ def _parted_by_coins(data: Any, included: Any, mask_seed: Any, groups: Any) -> P
     return Pool(sides[0], sides[1], mask, mask_seed, ids)
 
 
-def _take(X: Any, rows: IntArray) -> Any:
+def take(X: Any, rows: IntArray) -> Any:
+    """Some of the records, of an array, a table, a sparse matrix or a list."""
     if hasattr(X, "iloc"):
         return X.iloc[rows]
     return [X[i] for i in rows] if isinstance(X, list) else X[rows]
+
+
+def _joined(first: Any, second: Any) -> Any:
+    """Two sets of records as one."""
+    if hasattr(first, "iloc"):
+        import pandas
+
+        return pandas.concat([first, second], ignore_index=True)
+    if hasattr(first, "tocsr"):
+        from scipy import sparse
+
+        return sparse.vstack([first, second]).tocsr()
+    return [*first, *second] if isinstance(first, list) else np.concatenate([first, second])

@@ -1,0 +1,281 @@
+"""Reference models: what models that were trained without a record, or with it, say of that record.
+
+A reference never sees which records the audited model was trained on, so nothing that an attack learns from it costs
+the bound anything. Two things would break that, and both are kept out here. Which records a reference gets, and in
+which order it sees them, depends on the content of the records alone: in an audit of members against non-members the
+place in the list tells which side a record is on. And the attack is chosen on the references, never on the target.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dosimeter import _validate as check
+from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
+from dosimeter.audits.model.pool import Pool, take
+from dosimeter.audits.training.shadows import Pipeline, Trainings, collect
+from dosimeter.engine import RunOptions
+from dosimeter.models import access
+from dosimeter.training import Recipe
+from dosimeter.training.identity import identity
+
+__all__ = ["ReferenceSignals", "read_references"]
+
+FEWEST = 2  # one with each record and one without it
+MOST = 1024  # a digest has bits for so many pairs
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceSignals:
+    """What the references say of each record: (models, records), members first, then non-members.
+
+    `included` tells which records each reference was trained on; `trained` is how their trainings went, None for
+    models that were given.
+    """
+
+    signals: FloatArray
+    included: BoolArray
+    trained: Trainings | None = None
+
+    @property
+    def online(self) -> bool:
+        """Whether every record is in some references and out of others."""
+        inside = self.included.sum(axis=0)
+        return bool((inside > 0).all() and (inside < len(self.included)).all())
+
+
+def read_references(
+    model: Any,
+    pool: Pool,
+    references: Any,
+    *,
+    masks: Any = None,
+    train: Any = None,
+    recipe: Recipe | None = None,
+    run: RunOptions,
+    seed: int,
+) -> Callable[[], ReferenceSignals]:
+    """Check what was asked for, and return the function that trains or asks the references.
+
+    Args:
+        model: The audited model; a scikit-learn estimator is cloned where `train` is None.
+        pool: The records of the audit.
+        references: How many to train, or a list of trained models.
+        masks: For trained models, which records of `data` (or of members, then non-members) each was trained on.
+        train: A function (indices, seed) that returns a model, or with `recipe` a factory of torch modules.
+        recipe: How the factory's modules are trained.
+        run: Where the references are trained.
+        seed: Decides which records each reference gets.
+
+    Returns:
+        A function without arguments.
+
+    Raises:
+        InputError: If an argument cannot be used; nothing was trained then.
+    """
+    if pool.labels is None:
+        raise InputError("references need labels; pass (X, y).")
+    if isinstance(references, (int, np.integer)) and not isinstance(references, bool):
+        if masks is not None:
+            raise InputError("reference_masks belong to trained models; pass references=[…], or leave the masks out.")
+        wanted = check.whole("references", references, FEWEST, "pass how many to train, e.g. 16", MOST)
+        trainer = _trainer(model, pool, train, recipe)
+        return lambda: trainer(wanted, run, seed)
+    if train is not None or recipe is not None:
+        raise InputError("train and recipe make references, and trained ones were given; pass references=16.")
+    if isinstance(references, (str, bytes)) or not isinstance(references, Sequence) or not references:
+        raise InputError(
+            f"references must be how many to train or a list of models, got {check.show(references)}; pass e.g. 16."
+        )
+    boxes = [access(one, batch_size=run.batch_size, device=run.device) for one in references]
+    included = _given_masks(masks, len(boxes), pool)
+    return lambda: ReferenceSignals(
+        np.stack([np.concatenate([-box.losses(*side).values for side in (pool.inside, pool.outside)]) for box in boxes]),
+        included,
+    )
+
+
+def _given_masks(masks: Any, models: int, pool: Pool) -> BoolArray:
+    """Masks in the order members, then non-members; without any, the models saw none of the records."""
+    if masks is None:
+        return np.zeros((models, pool.size), bool)
+    array = check.any_array("reference_masks", masks)
+    if array.shape != (models, pool.size) or array.dtype.kind not in "biu" or not np.isin(array, (0, 1)).all():
+        raise InputError(
+            f"reference_masks must hold True and False in shape ({models}, {pool.size}), one row for each reference and "
+            f"one column for each record, got type {array.dtype} and shape {array.shape}; pass that."
+        )
+    found: BoolArray = array.astype(bool)[:, pool.order]
+    full = np.flatnonzero(found.all(axis=0))
+    if full.size:
+        raise InputError(
+            f"record {int(pool.order[full[0]])} is in all {models} references ({full.size} such records): nothing tells "
+            "how a model without it behaves; pass references that left it out."
+        )
+    return found
+
+
+Trainer = Callable[[int, RunOptions, int], ReferenceSignals]
+
+
+def _trainer(model: Any, pool: Pool, train: Any, recipe: Recipe | None) -> Trainer:
+    """How references are made: a factory with a recipe, the caller's function, or clones of the audited estimator."""
+    if recipe is not None and (not isinstance(recipe, Recipe) or not callable(train)):
+        raise InputError("recipe says how train=, a factory of torch modules, is trained; pass both.")
+    if train is not None and not callable(train):
+        raise InputError(f"train must be a function (indices, seed), got {check.show(train)}; it returns a model.")
+    own = None if train is not None else _Cloned.of(model)
+
+    def make(wanted: int, run: RunOptions, seed: int) -> ReferenceSignals:
+        names = digests(pool)
+        order = np.argsort(names, kind="stable")
+        persons = None if pool.persons is None else pool.persons[order]
+        masks = _masks(names[order], persons, wanted, seed)
+        pipeline = _pipeline(pool, order, own or train, recipe, run)
+        seeds = [int(s) for s in np.random.SeedSequence([seed, 19]).generate_state(wanted)]
+        trained = collect(pipeline.run(masks, seeds), masks, stage="reference")
+        trained.require(FEWEST, "reference models")
+        signals, included = np.empty_like(trained.signals), np.empty_like(masks[trained.kept])
+        signals[:, order], included[:, order] = trained.signals, masks[trained.kept]
+        return ReferenceSignals(signals, included, trained)
+
+    return make
+
+
+def _pipeline(pool: Pool, order: IntArray, fit: Any, recipe: Recipe | None, run: RunOptions) -> Pipeline:
+    """The training of references as the engine runs it, with the records in the order of their content."""
+    X, y = pool.joined()
+    codes = np.unique(y[order], return_inverse=True)[1].astype(np.int64)
+    if recipe is not None:
+        known = identity(fit) if run.store is not None else None
+        return Pipeline(fit, recipe, np.asarray(take(X, order)), codes, None, None, run, known)
+    fits = fit if isinstance(fit, _Cloned) else _Own(fit, pool.order[order])
+    asked = _Asked(fits, take(X, order), y[order])
+    known = identity(asked) if run.store is not None else None
+    return Pipeline(asked, None, np.arange(order.size), codes, None, _as_given, run, known)
+
+
+def _as_given(outputs: Any, y: Any) -> Any:
+    return outputs
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """Train on some of the records, and answer with the log-odds of every record's label."""
+
+    fit: Callable[[Any, Any, IntArray, int], Any]
+    X: Any
+    y: Any
+
+    def __call__(self, rows: IntArray, seed: int) -> Callable[[Any], FloatArray]:
+        model = self.fit(self.X, self.y, rows, seed)
+        return lambda _: log_odds(model, self.X, self.y)
+
+
+@dataclass(frozen=True, eq=False)
+class _Own:
+    """The caller's function, which names rows as the caller's records stand."""
+
+    train: Callable[[IntArray, int], Any]
+    places: IntArray
+
+    def __call__(self, X: Any, y: Any, rows: IntArray, seed: int) -> Any:
+        return self.train(self.places[rows], seed)
+
+
+@dataclass(frozen=True, eq=False)
+class _Cloned:
+    """Fit fresh copies of the audited scikit-learn estimator, each with its own random state."""
+
+    model: Any
+
+    @classmethod
+    def of(cls, model: Any) -> _Cloned:
+        """Copy the estimator once, so that one that cannot be copied is refused before anything is trained."""
+        from sklearn.base import clone
+
+        if not hasattr(model, "get_params") or not hasattr(model, "fit"):
+            raise InputError(
+                f"references are trained like the model, and {type(model).__name__} cannot be fitted again; pass train=, "
+                "a function (indices, seed) that returns a model, or references=[…] that you have trained."
+            )
+        try:
+            return cls(clone(model))
+        except Exception as error:  # whatever the estimator's constructor raises
+            raise InputError(
+                f"{type(model).__name__} cannot be cloned ({check.show(str(error), 120)}); pass train=, a function "
+                "(indices, seed) that returns a model."
+            ) from None
+
+    def __call__(self, X: Any, y: Any, rows: IntArray, seed: int) -> Any:
+        from sklearn.base import clone
+
+        model = clone(self.model)
+        names = [name for name in model.get_params() if name == "random_state" or name.endswith("__random_state")]
+        if names:
+            model.set_params(**dict.fromkeys(names, int(seed % 2**31)))
+        return model.fit(take(X, rows), y[rows])
+
+
+def log_odds(model: Any, X: Any, y: Any) -> FloatArray:
+    """The log-odds that a model gives to each record's label; a label that it never met gets the lowest."""
+    box = access(model)
+    classes = getattr(box, "classes", None)
+    if classes is None:
+        return -box.losses(X, y).values
+    met = np.isin(y, np.asarray(classes))
+    values = np.empty(met.size)
+    values[met] = -box.losses(take(X, np.flatnonzero(met)), y[met]).values
+    values[~met] = values[met].min()
+    return values
+
+
+def digests(pool: Pool) -> Any:
+    """A digest of each record with its label; equal records have equal ones."""
+    X, y = pool.joined()
+    names = np.asarray(y).astype(str)
+    return np.array(
+        [hashlib.blake2b(row + label.encode(), digest_size=16).hexdigest() for row, label in zip(_rows(X), names, strict=True)]
+    )
+
+
+def _rows(X: Any) -> Iterator[bytes]:
+    """The content of each record."""
+    if hasattr(X, "iloc"):
+        from pandas.util import hash_pandas_object
+
+        return (int(value).to_bytes(8, "little") for value in hash_pandas_object(X, index=False))
+    if hasattr(X, "tocsr"):
+        return (X[i].indices.tobytes() + X[i].data.tobytes() for i in range(X.shape[0]))
+    if isinstance(X, list):
+        return (row.encode() if isinstance(row, str) else np.asarray(row).tobytes() for row in X)
+    return (np.ascontiguousarray(row).tobytes() for row in np.asarray(X))
+
+
+def _masks(names: Any, persons: IntArray | None, wanted: int, seed: int) -> BoolArray:
+    """Who is in which reference: coins that depend on a record's, or a person's, content and on the seed alone.
+
+    References come in pairs that share out the records, so that each record is in half of them.
+    """
+    units = names if persons is None else _of_persons(names, persons)
+    key = int(seed).to_bytes(16, "little")
+    bits = np.array([np.frombuffer(hashlib.blake2b(n.encode(), key=key).digest(), np.uint8) for n in units])
+    coins = np.unpackbits(bits, axis=1)[:, : (wanted + 1) // 2].T.astype(bool)
+    masks = np.repeat(coins, 2, axis=0)[:wanted]
+    masks[1::2] = ~masks[1::2]
+    found = masks if persons is None else masks[:, persons]
+    if not found.any(axis=1).all() or found.all(axis=1).any():
+        raise InputError(f"{found.shape[1]} records are too few to share out between references; pass more records.")
+    return found
+
+
+def _of_persons(names: Any, persons: IntArray) -> list[str]:
+    """A digest of all records of each person."""
+    order = np.lexsort((names, persons))
+    starts = np.flatnonzero(np.diff(persons[order], prepend=-1))
+    return ["".join(part) for part in np.split(names[order], starts[1:])]
