@@ -113,10 +113,10 @@ def test_any_function_is_called_for_every_model():
     [
         (lambda o, i: leave_one_out("best", o, i), "attack must be one of"),
         (lambda o, i: leave_one_out(3, o, i), "attack must be one of .* or a function"),
-        (lambda o, i: leave_one_out("watson", o, i, mode="online"), "mode is no option of watson"),
+        (lambda o, i: leave_one_out("watson", o, i, mode="online"), "mode is not an option of watson"),
         (
             lambda o, i: leave_one_out("lira", o, i, gamma=1),
-            "gamma is no option of lira; its options are: mode, variance",
+            "gamma is not an option of lira; its options are: mode, variance",
         ),
         (lambda o, i: leave_one_out("lira", o[:1], i[:1]), "outputs holds 1 model"),
         (lambda o, i: leave_one_out("lira", o * np.nan, i), r"outputs\[0, 0\] is nan"),

@@ -113,7 +113,7 @@ def test_constant_signals_never_weigh_more_than_a_coin():
         ({"folds": 65}, "folds must be"),
         ({"folds": 33, "by": "auc"}, "folds must be between 2 and 32"),
         ({"seed": -1}, "seed"),
-        ({"gamma": 1.0}, "gamma is no option of lira"),
+        ({"gamma": 1.0}, "gamma is not an option of lira"),
         ({"attack": "rmia", "mode": "both"}, "mode must be one of"),
     ],
 )

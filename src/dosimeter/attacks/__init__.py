@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dosimeter.attacks.canaries import Canaries, clip_bkd, mislabelled, out_of_distribution
-from dosimeter.attacks.choosing import MINIMUM, best_attack
+from dosimeter.attacks.choosing import best_attack
 from dosimeter.attacks.classifier import learned
 from dosimeter.attacks.likelihood import lira
 from dosimeter.attacks.regression import quantile_regression
 from dosimeter.attacks.relative import rmia
 from dosimeter.attacks.rotation import leave_one_out
+from dosimeter.attacks.table import ATTACKS, MINIMUM, SHADOW_ATTACKS, AttackRow
 from dosimeter.attacks.text import mean_log_probability, min_k, min_k_plus_plus, reference_ratio, zlib_ratio
 from dosimeter.attacks.threshold import loss, watson
 from dosimeter.attacks.worst import Worst, select_worst
 
 __all__ = [
+    "ATTACKS",
     "MINIMUM",
+    "SHADOW_ATTACKS",
+    "AttackRow",
     "Canaries",
     "Worst",
     "best_attack",

@@ -1,9 +1,7 @@
-"""Which attack to take for how many shadow models, and how many each one needs at the least."""
+"""Which attack to take for how many shadow models, and the check that each record has enough of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -21,22 +19,6 @@ class Need(NamedTuple):
 
     inside: int
     outside: int
-
-
-MINIMUM: Mapping[str, Need] = MappingProxyType(
-    {
-        "loss": Need(0, 0),
-        "watson": Need(0, 1),
-        "lira mode='online' variance='global'": Need(1, 1),
-        "lira mode='online' variance='bayesian'": Need(1, 1),
-        "lira mode='online' variance='record'": Need(2, 2),
-        "lira mode='offline' variance='global'": Need(0, 1),
-        "lira mode='offline' variance='bayesian'": Need(0, 1),
-        "lira mode='offline' variance='record'": Need(0, 2),
-        "rmia mode='offline'": Need(0, 1),
-        "rmia mode='online'": Need(1, 1),
-    }
-)
 
 
 def best_attack(shadows: int) -> str:
@@ -64,20 +46,19 @@ def auto_variance(models: int, inside: IntArray, outside: IntArray, mode: str) -
     return "record" if enough else "bayesian"
 
 
-def enough(attack: str, inside: IntArray, outside: IntArray, *, left_out: bool = False) -> BoolArray:
-    """Which records have the shadow models that the attack needs, even when each model is left out once."""
-    need = MINIMUM[attack]
+def enough(need: Need, inside: IntArray, outside: IntArray, *, left_out: bool = False) -> BoolArray:
+    """Which records have the shadow models that an attack needs, even when each model is left out once."""
     extra = int(left_out)
     fits = outside >= need.outside + extra if need.outside else np.ones(outside.shape, bool)
     return fits & (inside >= need.inside + extra) if need.inside else fits
 
 
-def require_models(attack: str, inside: IntArray, outside: IntArray, *, left_out: bool = False) -> None:
+def require_models(attack: str, need: Need, inside: IntArray, outside: IntArray, *, left_out: bool = False) -> None:
     """Refuse masks that leave a record without the models the attack needs; name the first such record."""
-    bad = np.flatnonzero(~enough(attack, inside, outside, left_out=left_out))
+    bad = np.flatnonzero(~enough(need, inside, outside, left_out=left_out))
     if not bad.size:
         return
-    need, record = MINIMUM[attack], int(bad[0])
+    record = int(bad[0])
     extra = int(left_out)
     short_inside = need.inside and inside[record] < need.inside + extra
     found, side = (inside[record], "with") if short_inside else (outside[record], "without")

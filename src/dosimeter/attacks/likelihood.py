@@ -14,7 +14,7 @@ from scipy import special
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.attacks.choosing import auto_variance, require_models
+from dosimeter.attacks.choosing import Need, auto_variance, require_models
 from dosimeter.attacks.moments import Moments, block_sides, counts, sides, without_one
 from dosimeter.attacks.signals import Array, blocks, read_signals
 
@@ -25,10 +25,18 @@ SMALLEST_VARIANCE = 1e-6  # of a record, as a share of the pooled one: a constan
 CONSTANT = 1e-290  # a variance below it is none
 FURTHEST = 1e150  # standard deviations that can still be squared
 UNDERFLOW = 1e-280
+_NEEDS = {
+    ("online", "global"): Need(1, 1),
+    ("online", "bayesian"): Need(1, 1),
+    ("online", "record"): Need(2, 2),
+    ("offline", "global"): Need(0, 1),
+    ("offline", "bayesian"): Need(0, 1),
+    ("offline", "record"): Need(0, 2),
+}
 
 
-class Rule(NamedTuple):
-    """The options of the attack, with "auto" decided; `name` is its key in `MINIMUM`."""
+class LiraRule(NamedTuple):
+    """The options of LiRA, with "auto" decided; `name` is its key in `MINIMUM`."""
 
     mode: str
     variance: str
@@ -36,6 +44,13 @@ class Rule(NamedTuple):
     @property
     def name(self) -> str:
         return f"lira mode='{self.mode}' variance='{self.variance}'"
+
+    @property
+    def need(self) -> Need:
+        return _NEEDS[self.mode, self.variance]
+
+
+FORMS = tuple(LiraRule(*form) for form in _NEEDS)  # all that the options can mean
 
 
 class Pooled(NamedTuple):
@@ -62,7 +77,7 @@ def lira(target: Any, shadows: Any, included: Any, *, mode: str = "online", vari
     rule = read_rule(mode, variance)
     signals = read_signals(target, shadows, included)
     rule = decided(rule, signals.included)
-    require_models(rule.name, *counts(signals.included))
+    require_models(rule.name, rule.need, *counts(signals.included))
     inside, outside = sides(signals.shadows, signals.included)
     pooled = _pooled(rule, _totals(inside, -1), _totals(outside, -1), _apart(inside, outside, -1) / inside.mean.size)
     targets, records = len(signals.target), signals.shadows.shape[1]
@@ -72,7 +87,7 @@ def lira(target: Any, shadows: Any, included: Any, *, mode: str = "online", vari
     return signals.shaped(scores)
 
 
-def lira_rotated(outputs: Array, included: BoolArray, rule: Rule) -> FloatArray:
+def lira_rotated(outputs: Array, included: BoolArray, rule: LiraRule) -> FloatArray:
     """LiRA scores (K, n) with each model as the target once and the other K − 1 as its shadow models."""
     models, records = outputs.shape
     inside_totals, outside_totals, apart = np.zeros((2, models)), np.zeros((2, models)), np.zeros(models)
@@ -90,12 +105,12 @@ def lira_rotated(outputs: Array, included: BoolArray, rule: Rule) -> FloatArray:
     return scores
 
 
-def read_rule(mode: Any, variance: Any) -> Rule:
+def read_rule(mode: Any, variance: Any) -> LiraRule:
     """Check the options."""
-    return Rule(check.choice("mode", mode, MODES), check.choice("variance", variance, VARIANCES))
+    return LiraRule(check.choice("mode", mode, MODES), check.choice("variance", variance, VARIANCES))
 
 
-def decided(rule: Rule, included: BoolArray, *, left_out: bool = False) -> Rule:
+def decided(rule: LiraRule, included: BoolArray, *, left_out: bool = False) -> LiraRule:
     """The rule with "auto" replaced by what it means for this mask, also when each model is left out once."""
     if rule.variance != "auto":
         return rule
@@ -121,7 +136,7 @@ def _apart(inside: Moments, outside: Moments, axis: int) -> FloatArray:
     return np.asarray(squared.sum(axis=axis))
 
 
-def _pooled(rule: Rule, inside: FloatArray, outside: FloatArray, apart: FloatArray) -> Pooled:
+def _pooled(rule: LiraRule, inside: FloatArray, outside: FloatArray, apart: FloatArray) -> Pooled:
     """Variances within records; a side that cannot tell takes the other's, constant sides their squared distance."""
     (in_squares, in_freedom), (out_squares, out_freedom) = inside, outside
     freedom = np.asarray(out_freedom if rule.mode == "offline" else in_freedom + out_freedom)
@@ -141,7 +156,7 @@ def _pooled(rule: Rule, inside: FloatArray, outside: FloatArray, apart: FloatArr
     return Pooled(spread_in, spread_out)
 
 
-def _scores(target: Array, inside: Moments, outside: Moments, pooled: Pooled, rule: Rule) -> FloatArray:
+def _scores(target: Array, inside: Moments, outside: Moments, pooled: Pooled, rule: LiraRule) -> FloatArray:
     if rule.mode == "offline":
         return _tail_log_odds(target, outside, pooled.outside, rule.variance)
     own = _log_density(target, inside, pooled.inside, rule.variance)

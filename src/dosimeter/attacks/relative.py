@@ -13,19 +13,20 @@ from scipy import special
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.attacks.choosing import require_models
+from dosimeter.attacks.choosing import Need, require_models
 from dosimeter.attacks.moments import counts
 from dosimeter.attacks.signals import Array, blocks, read_signals
 
 MODES = ("offline", "online")
 SCALES = ("logit", "log", "probability")
+NEEDS = {"offline": Need(0, 1), "online": Need(1, 1)}
 OFFLINE_A = 0.3
 SMALLEST = float(np.finfo(np.float64).tiny)
 ROUNDING = 1e-6  # a softmax in single precision may pass 1 by this much
 
 
-class Rule(NamedTuple):
-    """The options of the attack, checked; `columns` are the population's."""
+class RmiaRule(NamedTuple):
+    """The options of RMIA, checked; `columns` are the population's."""
 
     mode: str
     gamma: float
@@ -36,6 +37,10 @@ class Rule(NamedTuple):
     @property
     def name(self) -> str:
         return f"rmia mode='{self.mode}'"
+
+    @property
+    def need(self) -> Need:
+        return NEEDS[self.mode]
 
 
 def rmia(
@@ -63,7 +68,7 @@ def rmia(
     """
     signals = read_signals(target, shadows, included)
     rule = read_rule(signals.target.shape[1], population, mode, gamma, offline_a, scale)
-    require_models(rule.name, *counts(signals.included))
+    require_models(rule.name, rule.need, *counts(signals.included))
     for name, values in (("target", signals.target), ("shadows", signals.shadows)):
         check_scale(name, values, rule.scale)
     inside, outside = counts(signals.included)
@@ -77,7 +82,7 @@ def rmia(
     return signals.shaped(scores)
 
 
-def rmia_rotated(outputs: Array, included: BoolArray, rule: Rule) -> FloatArray:
+def rmia_rotated(outputs: Array, included: BoolArray, rule: RmiaRule) -> FloatArray:
     """RMIA scores (K, n) with each model as the target once and the other K − 1 as its shadow models."""
     inside, outside = counts(included)
     scores = np.empty(outputs.shape)
@@ -97,9 +102,9 @@ def read_rule(
     gamma: Any = 1.0,
     offline_a: Any = None,
     scale: Any = "logit",
-) -> Rule:
+) -> RmiaRule:
     """Check the options."""
-    return Rule(
+    return RmiaRule(
         check.choice("mode", mode, MODES),
         check.within("gamma", gamma, 0.0, math.inf, "pass a positive ratio, e.g. 1", include="()"),
         OFFLINE_A if offline_a is None else check.within("offline_a", offline_a, 0.0, 1.0, "pass e.g. 0.3"),
@@ -181,7 +186,7 @@ def _means_without(odds: Pair, own: BoolArray, count: IntArray) -> Pair:
     return first, second
 
 
-def _log_evidence(inside: Pair, outside: Pair, rule: Rule) -> FloatArray:
+def _log_evidence(inside: Pair, outside: Pair, rule: RmiaRule) -> FloatArray:
     """ln p(x), from whichever of p and 1 − p is the smaller."""
     if rule.mode == "online":
         p, q = (inside[0] + outside[0]) / 2, (inside[1] + outside[1]) / 2
@@ -191,7 +196,7 @@ def _log_evidence(inside: Pair, outside: Pair, rule: Rule) -> FloatArray:
     return np.where(q < 0.5, np.log1p(-np.minimum(q, 0.5)), np.log(np.maximum(p, SMALLEST)))
 
 
-def _shares(ratios: FloatArray, rule: Rule) -> None:
+def _shares(ratios: FloatArray, rule: RmiaRule) -> None:
     """Log ratios (T, n) into shares of the population, in place: one sort for each target, never n × n."""
     for row in ratios:
         population = np.sort(row[rule.columns])

@@ -9,75 +9,53 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError
-from dosimeter.attacks import likelihood, relative
-from dosimeter.attacks.choosing import require_models
-from dosimeter.attacks.moments import counts
 from dosimeter.attacks.signals import Array, read_shadows
-from dosimeter.attacks.threshold import loss, watson, watson_rotated
+from dosimeter.attacks.table import SHADOW_ATTACKS
 
-ATTACKS: dict[str, Callable[..., FloatArray]] = {
-    "loss": lambda target, shadows, included, **options: loss(target, **options),
-    "watson": watson,
-    "lira": likelihood.lira,
-    "rmia": relative.rmia,
-}
-OPTIONS: dict[str, tuple[str, ...]] = {
-    "loss": ("labels",),
-    "watson": (),
-    "lira": ("mode", "variance"),
-    "rmia": ("population", "mode", "gamma", "offline_a", "scale"),
-}
+ATTACKS = {name: row.scores for name, row in SHADOW_ATTACKS.items()}
 
 
 def leave_one_out(attack: str | Callable[..., Any], outputs: Any, included: Any, **options: Any) -> FloatArray:
-    """Scores (K, n) of K models, each attacked with the other K − 1 as shadow models.
+    """Attack each of K models with the other K − 1 as its shadow models.
 
-    `attack` is "loss", "watson", "lira" or "rmia", whose `options` are the same as when called by name; or any function
-    (target, shadows, included, **options) of a target (n,) that returns (n,) scores. The named ones remove the target
-    from running sums and cost about as much as one attack for each target row; a function is called K times.
-    `variance="auto"` is decided once, for K − 1 shadow models.
+    Named attacks remove the target from running sums, so that all K together cost about as much as one call for each
+    row of targets; a function is called K times. `variance="auto"` is decided once, for K − 1 shadow models.
+
+    Args:
+        attack: "loss", "watson", "lira", "lira-offline", "rmia" or "rmia-online", or any function (target, shadows,
+            included, **options) that returns a score for each of the n records of a target (n,).
+        outputs: Signals (K, n) of the models, high for a likely member.
+        included: Booleans (K, n): which model was trained on which record.
+        **options: The same as when the attack is called itself, e.g. `variance="global"` for "lira".
+
+    Returns:
+        Scores (K, n), high for a likely member.
+
+    Raises:
+        InputError: If the attack or an option is unknown, or a record has too few shadow models for the attack.
+
+    Example:
+        >>> import numpy as np
+        >>> from dosimeter.attacks import leave_one_out
+        >>> outputs = np.array([[3.0, 0.1], [0.2, 2.0], [2.5, 0.3], [0.1, 1.8]])
+        >>> leave_one_out("watson", outputs, outputs > 1).round(2)
+        array([[ 2.85, -0.2 ],
+               [ 0.1 ,  1.8 ],
+               [ 2.35,  0.2 ],
+               [-0.1 ,  1.6 ]])
     """
     signals, mask = read_shadows(outputs, included)
     if signals.shape[0] < 2:
         raise InputError("outputs holds 1 model; leaving one out needs at least 2: train more models.")
     if not isinstance(attack, str):
         return _by_calls(attack, signals, mask, options)
-    check.choice("attack", attack, tuple(ATTACKS))
-    check_options(attack, options)
-    sizes = counts(mask)
-    if attack == "lira":
-        lira_rule = lira_rule_of(mask, options, left_out=True)
-        require_models(lira_rule.name, *sizes, left_out=True)
-        return likelihood.lira_rotated(signals, mask, lira_rule)
-    if attack == "rmia":
-        rmia_rule = relative.read_rule(signals.shape[1], **options)
-        relative.check_scale("outputs", signals, rmia_rule.scale)
-        require_models(rmia_rule.name, *sizes, left_out=True)
-        return relative.rmia_rotated(signals, mask, rmia_rule)
-    if attack == "loss":
-        return loss(signals, **options)
-    require_models("watson", *sizes, left_out=True)
-    return watson_rotated(signals, mask)
-
-
-def lira_rule_of(included: BoolArray, options: dict[str, Any], *, left_out: bool) -> likelihood.Rule:
-    """LiRA's options, with "auto" decided for this mask."""
-    check_options("lira", options)
-    rule = likelihood.read_rule(options.get("mode", "online"), options.get("variance", "auto"))
-    return likelihood.decided(rule, included, left_out=left_out)
-
-
-def check_options(attack: str, options: dict[str, Any]) -> None:
-    """Say which option a named attack does not know."""
-    for name in options:
-        if name not in OPTIONS[attack]:
-            takes = ", ".join(OPTIONS[attack]) or "none"
-            raise InputError(f"{name} is no option of {attack}; its options are: {takes}.")
+    row = SHADOW_ATTACKS[check.choice("attack", attack, tuple(SHADOW_ATTACKS))]
+    return row.rotated(row.form(options, mask, left_out=True), signals, mask)
 
 
 def _by_calls(attack: Callable[..., Any], signals: Array, mask: BoolArray, options: dict[str, Any]) -> FloatArray:
     if not callable(attack):
-        raise InputError(f"attack must be one of {', '.join(ATTACKS)} or a function, got {check.show(attack)}.")
+        raise InputError(f"attack must be one of {', '.join(SHADOW_ATTACKS)} or a function, got {check.show(attack)}.")
     scores = np.empty(signals.shape)
     for model in range(len(signals)):
         others = np.arange(len(signals)) != model

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
-from dosimeter.attacks.choosing import require_models
+from dosimeter.attacks.choosing import Need, require_models
 from dosimeter.attacks.moments import counts
 from dosimeter.attacks.signals import Array, blocks, labels_of, matrix, read_signals
+
+WATSON_NEED = Need(inside=0, outside=1)
 
 
 def loss(target: Any, *, labels: Any = None) -> FloatArray:
@@ -44,7 +46,7 @@ def watson(target: Any, shadows: Any, included: Any) -> FloatArray:
     """The signal minus its mean over the shadow models that were trained without the record."""
     signals = read_signals(target, shadows, included)
     outside = counts(signals.included)[1]
-    require_models("watson", *counts(signals.included))
+    require_models("watson", WATSON_NEED, *counts(signals.included))
     scores = np.empty((len(signals.target), outside.size))
     for part in blocks(outside.size, max(len(scores), len(signals.shadows))):
         _, mean = _outside(signals.shadows[:, part], signals.included[:, part], outside[part])

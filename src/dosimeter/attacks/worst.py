@@ -12,11 +12,10 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.attacks.choosing import MINIMUM, enough
+from dosimeter.attacks.choosing import enough
 from dosimeter.attacks.moments import counts, sides
-from dosimeter.attacks.relative import MODES as RMIA_MODES
-from dosimeter.attacks.rotation import ATTACKS, check_options, leave_one_out, lira_rule_of
 from dosimeter.attacks.signals import Array, blocks, read_shadows
+from dosimeter.attacks.table import SHADOW_ATTACKS, AttackForm, AttackRow
 
 MEASURES = ("accuracy", "auc")
 DEFAULT_FOLDS = 4
@@ -69,16 +68,16 @@ def select_worst(
     signals, mask = read_shadows(outputs, included)
     models, records = signals.shape
     check.choice("by", by, MEASURES)
-    check.choice("attack", attack, tuple(ATTACKS))
+    row = SHADOW_ATTACKS[check.choice("attack", attack, tuple(SHADOW_ATTACKS))]
     wanted = check.whole("count", count, 1, f"pass at most the {records} records", records)
     if models < 2:
         raise InputError("outputs holds 1 model; the selection needs models to fit on and others to weigh on.")
-    rule = _rule(attack, mask, options)
-    parts = _parts(folds, models, by, rule)
+    how = _Weighing(row, row.form(options, mask, left_out=True), by)
+    parts = _parts(folds, models, how)
     deal = np.random.default_rng(np.random.SeedSequence(check.seed(seed))).permutation(models) % parts
-    usable = _usable(rule, by, mask, deal)
+    usable = _usable(how, mask, deal)
     if usable.sum() < wanted:
-        fewest = [max(side, 1) + rule.needs_threshold(by) for side in MINIMUM[rule.name]]
+        fewest = [max(side, 1) + how.needs_threshold for side in how.form.need]
         raise InputError(
             f"count is {wanted}, but only {int(usable.sum())} of {records} records have {fewest[0]} shadow models with "
             f"and {fewest[1]} without them outside each of the {parts} folds; train more shadow models."
@@ -86,62 +85,52 @@ def select_worst(
     if not usable.all():
         signals, mask = signals[:, usable], mask[:, usable]
     weights, distances = np.full(records, 0.5), np.zeros(records)
-    weights[usable], distances[usable] = _weights(rule, by, signals, mask, deal)
+    weights[usable], distances[usable] = _weights(how, signals, mask, deal)
     order = np.lexsort((np.arange(records), -distances, -weights, ~usable))[:wanted]
     return Worst(order, weights[order], by, attack, parts, weights, np.flatnonzero(~usable))
 
 
-class _Rule(NamedTuple):
-    """The attack with its options; `fixed` when its guess is known without fitting a threshold."""
+class _Weighing(NamedTuple):
+    """The attack with its options, and how it weighs records."""
 
-    attack: str
-    name: str
-    options: dict[str, Any]
-    fixed: bool
+    row: AttackRow
+    form: AttackForm
+    by: str
 
-    def needs_threshold(self, by: str) -> bool:
-        return by == "accuracy" and not self.fixed
-
-
-def _rule(attack: str, mask: BoolArray, options: dict[str, Any]) -> _Rule:
-    if attack == "lira":
-        rule = lira_rule_of(mask, options, left_out=True)
-        return _Rule(attack, rule.name, {"mode": rule.mode, "variance": rule.variance}, rule.mode == "online")
-    check_options(attack, options)
-    if attack == "rmia":
-        mode = check.choice("mode", options.get("mode", "offline"), RMIA_MODES)
-        return _Rule(attack, f"rmia mode='{mode}'", options, False)
-    return _Rule(attack, attack, options, False)
+    @property
+    def needs_threshold(self) -> bool:
+        return self.by == "accuracy" and not self.form.fixed
 
 
-def _parts(folds: int | None, models: int, by: str, rule: _Rule) -> int:
+def _parts(folds: int | None, models: int, how: _Weighing) -> int:
+    by = how.by
     if folds is None:
-        alone = by == "accuracy" and rule.fixed
+        alone = by == "accuracy" and how.form.fixed
         return models if alone else max(2, min(DEFAULT_FOLDS, models // 2))
     most = models if by == "accuracy" else max(2, models // 2)
     return check.whole("folds", folds, 2, f"pass 2 to {most} for {models} models by {by}", most)
 
 
-def _usable(rule: _Rule, by: str, mask: BoolArray, deal: IntArray) -> BoolArray:
+def _usable(how: _Weighing, mask: BoolArray, deal: IntArray) -> BoolArray:
     """Records that every fold can weigh: held-out models of both kinds, and what the attack needs among the others."""
     inside, outside = counts(mask)
     fits, pairs = (inside > 0) & (outside > 0), np.zeros(inside.size, np.int64)
     for part in range(int(deal.max()) + 1):
         held_inside, held_outside = counts(mask[deal == part])
         rest = inside - held_inside, outside - held_outside
-        fits &= enough(rule.name, *rest, left_out=rule.needs_threshold(by)) & (rest[0] > 0) & (rest[1] > 0)
+        fits &= enough(how.form.need, *rest, left_out=how.needs_threshold) & (rest[0] > 0) & (rest[1] > 0)
         pairs += held_inside * held_outside
-    return fits & (pairs > 0) if by == "auc" else fits
+    return fits & (pairs > 0) if how.by == "auc" else fits
 
 
-def _weights(rule: _Rule, by: str, signals: Array, mask: BoolArray, deal: IntArray) -> tuple[FloatArray, FloatArray]:
+def _weights(how: _Weighing, signals: Array, mask: BoolArray, deal: IntArray) -> tuple[FloatArray, FloatArray]:
     """Of every record: the weight over held-out models, and how far apart the mean scores of both kinds are."""
-    scores, thresholds = _held_out(rule, by, signals, mask, deal)
+    scores, thresholds = _held_out(how, signals, mask, deal)
     inside, outside = sides(scores, mask)
     weights = np.empty(signals.shape[1])
     for columns in blocks(signals.shape[1], len(signals)):
         block, member = scores[:, columns], mask[:, columns]
-        if by == "accuracy":
+        if how.by == "accuracy":
             weights[columns] = _accuracy(block - thresholds[deal % len(thresholds), columns], member)
         else:
             ordered = np.array([_ordered_pairs(block[deal == part], member[deal == part]) for part in np.unique(deal)])
@@ -149,20 +138,20 @@ def _weights(rule: _Rule, by: str, signals: Array, mask: BoolArray, deal: IntArr
     return weights, inside.mean - outside.mean
 
 
-def _held_out(rule: _Rule, by: str, signals: Array, mask: BoolArray, deal: IntArray) -> tuple[FloatArray, FloatArray]:
+def _held_out(how: _Weighing, signals: Array, mask: BoolArray, deal: IntArray) -> tuple[FloatArray, FloatArray]:
     """Scores (K, n) of every model by an attack fitted without its fold, and thresholds (folds, n) or (1, n)."""
     parts = int(deal.max()) + 1
-    if rule.fixed and parts == len(signals):
-        return leave_one_out(rule.attack, signals, mask, **rule.options), np.zeros((1, signals.shape[1]))
+    if how.form.fixed and parts == len(signals):
+        return how.row.rotated(how.form, signals, mask), np.zeros((1, signals.shape[1]))
     scores = np.empty(signals.shape)
-    fit = rule.needs_threshold(by)
+    fit = how.needs_threshold
     thresholds = np.zeros((parts if fit else 1, signals.shape[1]))
     for part in range(parts):
         held = deal == part
         fitted, fitted_mask = signals[~held], mask[~held]
-        scores[held] = ATTACKS[rule.attack](signals[held], fitted, fitted_mask, **rule.options)
+        scores[held] = how.row.scores_of(how.form, signals[held], fitted, fitted_mask)
         if fit:
-            inside, outside = sides(leave_one_out(rule.attack, fitted, fitted_mask, **rule.options), fitted_mask)
+            inside, outside = sides(how.row.rotated(how.form, fitted, fitted_mask), fitted_mask)
             thresholds[part] = (inside.mean + outside.mean) / 2
     return scores, thresholds
 

@@ -1,0 +1,264 @@
+"""Every attack in one table: its name, what it needs, its options, its function, and what it does in one sentence.
+
+The named attacks of `leave_one_out`, `select_worst` and the audits are the rows that need nothing but signals and
+shadow models. A new attack is a function and a row here; nothing else lists the attacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dosimeter import _validate as check
+from dosimeter._validate import BoolArray, FloatArray, InputError
+from dosimeter.attacks import likelihood, relative, text
+from dosimeter.attacks.choosing import Need, require_models
+from dosimeter.attacks.classifier import learned
+from dosimeter.attacks.gradient import log_odds_from_gradients
+from dosimeter.attacks.moments import counts
+from dosimeter.attacks.regression import quantile_regression
+from dosimeter.attacks.signals import Array
+from dosimeter.attacks.stacked import stacked_scores
+from dosimeter.attacks.threshold import WATSON_NEED, loss, watson, watson_rotated
+
+SIGNAL = "signal"  # one number of the target model for each record
+SHADOWS = "shadow models"  # their signals, and which of them was trained on which record
+FEATURES = "features"  # of the records
+KNOWN = "known non-members"  # their signals and features
+MEMBERSHIP = "known membership"  # of other records, to learn from
+TOKENS = "token log-probabilities"
+REFERENCE = "reference model"
+TEXTS = "texts"
+MOMENTS = "token moments"  # mean and deviation of the log-probability at each position
+GRADIENTS = "gradients"
+
+Options = Mapping[str, Any]
+
+
+class AttackForm(NamedTuple):
+    """An attack with its options decided for a set of shadow models.
+
+    `label` names it in messages; `fixed` when a score above 0 means "member", so that no threshold must be fitted.
+    """
+
+    label: str
+    need: Need
+    options: dict[str, Any]
+    fixed: bool = False
+
+
+Decide = Callable[[Options, BoolArray, bool], AttackForm]
+Rotate = Callable[[Array, BoolArray, Options], FloatArray]
+
+
+@dataclass(frozen=True)
+class AttackRow:
+    """One attack.
+
+    Attributes:
+        name: What callers write, e.g. "lira-offline".
+        sentence: What the attack does.
+        function: The attack itself.
+        needs: What it must be given.
+        options: The names of its further arguments.
+        preset: Options that the name already fixes.
+        minimum: The fewest shadow models with and without each record, for each form of the attack.
+        decide: Reads the options for a mask of shadow models; by default there is one form and nothing to decide.
+        rotate: Scores every model with all others as its shadow models, faster than one call for each model.
+    """
+
+    name: str
+    sentence: str
+    function: Callable[..., FloatArray] = field(repr=False)
+    needs: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    preset: Options = field(default_factory=dict)
+    minimum: Mapping[str, Need] = field(default_factory=dict, repr=False)
+    decide: Decide | None = field(default=None, repr=False)
+    rotate: Rotate | None = field(default=None, repr=False)
+
+    @property
+    def takes_shadows(self) -> bool:
+        """Whether the signals of shadow models are all that it needs besides the target's."""
+        return set(self.needs) <= {SIGNAL, SHADOWS}
+
+    def scores(self, target: Any, shadows: Any, included: Any, **options: Any) -> FloatArray:
+        """Scores of the target's shape, high for a likely member; only for attacks with `takes_shadows`."""
+        return self._call(target, shadows, included, {**self.preset, **options})
+
+    def scores_of(self, form: AttackForm, target: Any, shadows: Any, included: Any) -> FloatArray:
+        """The same for options that are decided already."""
+        return self._call(target, shadows, included, form.options)
+
+    def _call(self, target: Any, shadows: Any, included: Any, options: Options) -> FloatArray:
+        given = (target, shadows, included) if SHADOWS in self.needs else (target,)
+        return self.function(*given, **options)
+
+    def form(self, options: Options, included: BoolArray, *, left_out: bool) -> AttackForm:
+        """Check the names of options, and decide what depends on the shadow models.
+
+        Raises:
+            InputError: For an option that this attack does not have, naming those it has.
+        """
+        for name in options:
+            if name not in self.options:
+                takes = ", ".join(self.options) or "none"
+                raise InputError(f"{name} is not an option of {self.name}; its options are: {takes}.")
+        chosen = {**self.preset, **options}
+        if self.decide is not None:
+            return self.decide(chosen, included, left_out)
+        return AttackForm(self.name, self.minimum.get(self.name, Need(0, 0)), chosen)
+
+    def rotated(self, form: AttackForm, signals: Array, included: BoolArray) -> FloatArray:
+        """Scores (K, n) of K models, each with the other K − 1 as its shadow models."""
+        require_models(form.label, form.need, *counts(included), left_out=True)
+        if self.rotate is not None:
+            return self.rotate(signals, included, form.options)
+        others = ~np.eye(len(signals), dtype=bool)
+        rows = zip(signals, others, strict=True)
+        return np.stack([self.scores_of(form, row, signals[rest], included[rest]) for row, rest in rows])
+
+
+def _decide_lira(options: Options, included: BoolArray, left_out: bool) -> AttackForm:
+    rule = likelihood.read_rule(options.get("mode", "online"), options.get("variance", "auto"))
+    rule = likelihood.decided(rule, included, left_out=left_out)
+    return AttackForm(rule.name, rule.need, rule._asdict(), rule.mode == "online")
+
+
+def _rotate_lira(signals: Array, included: BoolArray, options: Options) -> FloatArray:
+    return likelihood.lira_rotated(signals, included, likelihood.LiraRule(**options))
+
+
+def _decide_rmia(options: Options, included: BoolArray, left_out: bool) -> AttackForm:
+    mode = check.choice("mode", options.get("mode", "offline"), relative.MODES)
+    return AttackForm(f"rmia mode='{mode}'", relative.NEEDS[mode], dict(options))
+
+
+def _rotate_rmia(signals: Array, included: BoolArray, options: Options) -> FloatArray:
+    rule = relative.read_rule(signals.shape[1], **options)
+    relative.check_scale("outputs", signals, rule.scale)
+    return relative.rmia_rotated(signals, included, rule)
+
+
+_LIRA = AttackRow(
+    "lira",
+    "Compares how likely the signal is among shadow models trained with the record and among those trained without it.",
+    likelihood.lira,
+    (SIGNAL, SHADOWS),
+    ("mode", "variance"),
+    minimum={rule.name: rule.need for rule in likelihood.FORMS},
+    decide=_decide_lira,
+    rotate=_rotate_lira,
+)
+_RMIA = AttackRow(
+    "rmia",
+    "Counts how many other records the record beats in how far the target's confidence exceeds that of shadow models.",
+    relative.rmia,
+    (SIGNAL, SHADOWS),
+    ("population", "mode", "gamma", "offline_a", "scale"),
+    minimum={f"rmia mode='{mode}'": need for mode, need in relative.NEEDS.items()},
+    decide=_decide_rmia,
+    rotate=_rotate_rmia,
+)
+_ROWS = (
+    AttackRow(
+        "loss",
+        "Takes the signal itself as the score: one threshold for all records, or one for each class.",
+        loss,
+        (SIGNAL,),
+        ("labels",),
+        minimum={"loss": Need(0, 0)},
+        rotate=lambda signals, included, options: loss(signals, **options),
+    ),
+    AttackRow(
+        "watson",
+        "Subtracts from the signal its mean over the shadow models trained without the record.",
+        watson,
+        (SIGNAL, SHADOWS),
+        minimum={"watson": WATSON_NEED},
+        rotate=lambda signals, included, options: watson_rotated(signals, included),
+    ),
+    _LIRA,
+    replace(
+        _LIRA,
+        name="lira-offline",
+        sentence="LiRA with the shadow models trained without the record alone.",
+        options=("variance",),
+        preset={"mode": "offline"},
+        minimum={},
+    ),
+    _RMIA,
+    replace(
+        _RMIA,
+        name="rmia-online",
+        sentence="RMIA with shadow models trained with the record and without it.",
+        options=("population", "gamma", "offline_a", "scale"),
+        preset={"mode": "online"},
+        minimum={},
+    ),
+    AttackRow(
+        "quantile_regression",
+        "Measures how far the signal exceeds what the record's features predict for a non-member.",
+        quantile_regression,
+        (SIGNAL, FEATURES, KNOWN),
+        ("level", "seed"),
+    ),
+    AttackRow(
+        "learned",
+        "Fits a classifier on features and outputs of records whose membership is known.",
+        learned,
+        (FEATURES, MEMBERSHIP),
+        ("seed", "folds"),
+    ),
+    AttackRow(
+        "stacked",
+        "Fits boosted trees on what models say about records, on top of a classifier that sees the records alone.",
+        stacked_scores,
+        (FEATURES, MEMBERSHIP),
+        ("seed",),
+    ),
+    AttackRow(
+        "gradients",
+        "Compares, step by step, how likely a noisy gradient is with and without the record.",
+        log_odds_from_gradients,
+        (GRADIENTS,),
+        ("deviations",),
+    ),
+    AttackRow(
+        "mean_log_probability", "Takes minus the model's loss on the text.", text.mean_log_probability, (TOKENS,)
+    ),
+    AttackRow(
+        "reference_ratio",
+        "Subtracts the mean log-probability of the text under a reference model.",
+        text.reference_ratio,
+        (TOKENS, REFERENCE),
+    ),
+    AttackRow(
+        "zlib_ratio",
+        "Divides the log-probability of the text by the size of its zlib compression.",
+        text.zlib_ratio,
+        (TOKENS, TEXTS),
+    ),
+    AttackRow(
+        "min_k",
+        "Averages the log-probabilities of the tokens that the model expected least.",
+        text.min_k,
+        (TOKENS,),
+        ("k",),
+    ),
+    AttackRow(
+        "min_k_plus_plus",
+        "Min-K% of log-probabilities that are standardised at each position.",
+        text.min_k_plus_plus,
+        (TOKENS, MOMENTS),
+        ("k",),
+    ),
+)
+
+ATTACKS: Mapping[str, AttackRow] = MappingProxyType({row.name: row for row in _ROWS})
+SHADOW_ATTACKS: Mapping[str, AttackRow] = MappingProxyType({row.name: row for row in _ROWS if row.takes_shadows})
+MINIMUM: Mapping[str, Need] = MappingProxyType({form: need for row in _ROWS for form, need in row.minimum.items()})
