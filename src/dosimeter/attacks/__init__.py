@@ -7,7 +7,7 @@ from dosimeter.attacks.choosing import best_attack
 from dosimeter.attacks.classifier import learned
 from dosimeter.attacks.likelihood import lira
 from dosimeter.attacks.regression import quantile_regression
-from dosimeter.attacks.relative import rmia
+from dosimeter.attacks.relative import informia, rmia
 from dosimeter.attacks.rotation import leave_one_out
 from dosimeter.attacks.table import ATTACKS, MINIMUM, SHADOW_ATTACKS, AttackRow
 from dosimeter.attacks.text import mean_log_probability, min_k, min_k_plus_plus, reference_ratio, zlib_ratio
@@ -23,6 +23,7 @@ __all__ = [
     "Worst",
     "best_attack",
     "clip_bkd",
+    "informia",
     "learned",
     "leave_one_out",
     "lira",

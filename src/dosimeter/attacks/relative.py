@@ -1,6 +1,7 @@
-"""RMIA: how often a record's likelihood ratio beats that of population records.
+"""RMIA: how often a record's likelihood ratio beats that of population records; InfoRMIA: by how much.
 
-Zarifzadeh, Liu and Shokri, "Low-cost high-power membership inference attacks" (2024).
+Zarifzadeh, Liu and Shokri, "Low-cost high-power membership inference attacks" (2024). Tao and Shokri,
+"Information-theoretic membership inference for granular quantification of memorization" (2026).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.attacks.choosing import Need, require_models
 from dosimeter.attacks.moments import counts
-from dosimeter.attacks.signals import Array, blocks, read_signals
+from dosimeter.attacks.signals import Array, Signals, blocks, read_signals
 
 MODES = ("offline", "online")
 SCALES = ("logit", "log", "probability")
@@ -66,33 +67,110 @@ def rmia(
     columns used as z: indices or a mask; None takes all. Scores are multiples of 1/size of the population, and within
     one target they rank like r(x), whatever gamma and the population.
     """
+    signals, rule = _read(target, shadows, included, population, mode, gamma, offline_a, scale)
+    ratios, _ = _log_ratios(signals, rule)
+    _shares(ratios, rule)
+    return signals.shaped(ratios)
+
+
+def rmia_rotated(outputs: Array, included: BoolArray, rule: RmiaRule) -> FloatArray:
+    """RMIA scores (K, n) with each model as the target once and the other K − 1 as its shadow models."""
+    ratios, _ = _log_ratios_rotated(outputs, included, rule)
+    _shares(ratios, rule)
+    return ratios
+
+
+def informia(
+    target: Any,
+    shadows: Any,
+    included: Any,
+    *,
+    population: Any = None,
+    mode: str = "offline",
+    offline_a: float | None = None,
+    scale: str = "logit",
+) -> FloatArray:
+    """Score records by InfoRMIA: how many nats the target knows of a record beyond what it knows of the population.
+
+    The score is ln r(x) + KL, where r(x) = p_target(x) / p(x) is RMIA's ratio and KL the divergence of the target from
+    the shadow models on the population, whose records count in proportion to p(z) (Tao and Shokri, ICLR 2026). KL is
+    one number for each target: within one model the ranks are those of r(x), and so of RMIA where its shares do not
+    tie; across models the scores can be compared.
+
+    Args:
+        target: Signals of the target, (records,) or (models, records).
+        shadows: Signals of the shadow models, (models, records).
+        included: Which shadow model was trained on which record.
+        population: The columns used as z: indices or a mask; None takes all.
+        mode: "offline", from shadow models without the record alone, or "online".
+        offline_a: As for `rmia`.
+        scale: What the signals are: "logit", "log" or "probability".
+
+    Returns:
+        Scores of the target's shape, high for a likely member.
+
+    Raises:
+        InputError: If the arrays do not fit each other or a record lacks the shadow models that the mode needs.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> shadows, included = rng.normal(size=(8, 5)), np.arange(8)[:, None] % 2 == np.arange(5) % 2
+    >>> informia(shadows[0], shadows[1:], included[1:]).shape
+    (5,)
+    """
+    signals, rule = _read(target, shadows, included, population, mode, 1.0, offline_a, scale)
+    ratios, evidence = _log_ratios(signals, rule)
+    return signals.shaped(_with_divergence(ratios, evidence, rule))
+
+
+def informia_rotated(outputs: Array, included: BoolArray, rule: RmiaRule) -> FloatArray:
+    """InfoRMIA scores (K, n) with each model as the target once and the other K − 1 as its shadow models."""
+    return _with_divergence(*_log_ratios_rotated(outputs, included, rule), rule)
+
+
+def _read(
+    target: Any, shadows: Any, included: Any, population: Any, mode: Any, gamma: Any, offline_a: Any, scale: Any
+) -> tuple[Signals, RmiaRule]:
+    """The arrays and options of an attack, checked."""
     signals = read_signals(target, shadows, included)
     rule = read_rule(signals.target.shape[1], population, mode, gamma, offline_a, scale)
     require_models(rule.name, rule.need, *counts(signals.included))
     for name, values in (("target", signals.target), ("shadows", signals.shadows)):
         check_scale(name, values, rule.scale)
+    return signals, rule
+
+
+def _log_ratios(signals: Signals, rule: RmiaRule) -> tuple[FloatArray, FloatArray]:
+    """ln r(x) of every target (T, n), and ln p(x) (1, n)."""
     inside, outside = counts(signals.included)
-    scores = np.empty((len(signals.target), outside.size))
-    for part in blocks(outside.size, max(len(scores), len(signals.shadows))):
+    ratios, evidence = np.empty((len(signals.target), outside.size)), np.empty((1, outside.size))
+    for part in blocks(outside.size, max(len(ratios), len(signals.shadows))):
         own = signals.included[:, part]
         odds = _both(signals.shadows[:, part], rule.scale)
         within, beyond = (_means(odds, side, size[part]) for side, size in ((own, inside), (~own, outside)))
-        scores[:, part] = log_probability(signals.target[:, part], rule.scale) - _log_evidence(within, beyond, rule)
-    _shares(scores, rule)
-    return signals.shaped(scores)
+        evidence[:, part] = _log_evidence(within, beyond, rule)
+        ratios[:, part] = log_probability(signals.target[:, part], rule.scale) - evidence[:, part]
+    return ratios, evidence
 
 
-def rmia_rotated(outputs: Array, included: BoolArray, rule: RmiaRule) -> FloatArray:
-    """RMIA scores (K, n) with each model as the target once and the other K − 1 as its shadow models."""
+def _log_ratios_rotated(outputs: Array, included: BoolArray, rule: RmiaRule) -> tuple[FloatArray, FloatArray]:
+    """ln r(x) and ln p(x), both (K, n), each model against the others."""
     inside, outside = counts(included)
-    scores = np.empty(outputs.shape)
+    ratios, evidence = np.empty(outputs.shape), np.empty(outputs.shape)
     for part in blocks(outputs.shape[1], outputs.shape[0]):
         own = included[:, part]
         odds = _both(outputs[:, part], rule.scale)
         within, beyond = (_means_without(odds, side, size[part]) for side, size in ((own, inside), (~own, outside)))
-        scores[:, part] = log_probability(outputs[:, part], rule.scale) - _log_evidence(within, beyond, rule)
-    _shares(scores, rule)
-    return scores
+        evidence[:, part] = _log_evidence(within, beyond, rule)
+        ratios[:, part] = log_probability(outputs[:, part], rule.scale) - evidence[:, part]
+    return ratios, evidence
+
+
+def _with_divergence(ratios: FloatArray, evidence: FloatArray, rule: RmiaRule) -> FloatArray:
+    """ln r(x) plus the divergence of each target from the shadow models on the population."""
+    weights = special.softmax(evidence[:, rule.columns], axis=1)
+    divergence = -(weights * ratios[:, rule.columns]).sum(axis=1, keepdims=True)
+    return np.asarray(ratios + divergence)
 
 
 def read_rule(

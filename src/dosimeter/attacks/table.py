@@ -144,6 +144,12 @@ def _rotate_rmia(signals: Array, included: BoolArray, options: Options) -> Float
     return relative.rmia_rotated(signals, included, rule)
 
 
+def _rotate_informia(signals: Array, included: BoolArray, options: Options) -> FloatArray:
+    rule = relative.read_rule(signals.shape[1], **options)
+    relative.check_scale("outputs", signals, rule.scale)
+    return relative.informia_rotated(signals, included, rule)
+
+
 _LIRA = AttackRow(
     "lira",
     "Compares how likely the signal is among shadow models trained with the record and among those trained without it.",
@@ -163,6 +169,15 @@ _RMIA = AttackRow(
     minimum={f"rmia mode='{mode}'": need for mode, need in relative.NEEDS.items()},
     decide=_decide_rmia,
     rotate=_rotate_rmia,
+)
+_INFORMIA = AttackRow(
+    "informia",
+    "Measures by how much more than the population the target's confidence in the record exceeds that of shadow models.",
+    relative.informia,
+    (SIGNAL, SHADOWS),
+    ("population", "mode", "offline_a", "scale"),
+    decide=_decide_rmia,
+    rotate=_rotate_informia,
 )
 _ROWS = (
     AttackRow(
@@ -199,6 +214,14 @@ _ROWS = (
         options=("population", "gamma", "offline_a", "scale"),
         preset={"mode": "online"},
         minimum={},
+    ),
+    _INFORMIA,
+    replace(
+        _INFORMIA,
+        name="informia-online",
+        sentence="InfoRMIA with shadow models trained with the record and without it.",
+        options=("population", "offline_a", "scale"),
+        preset={"mode": "online"},
     ),
     AttackRow(
         "quantile_regression",

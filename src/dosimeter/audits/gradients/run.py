@@ -25,7 +25,7 @@ from dosimeter.audits.gradients.loss_adversary import Asked, answers, asked_reco
 from dosimeter.audits.gradients.neighbouring import Distance, Neighbouring, neighbouring
 from dosimeter.audits.gradients.transcript_checks import KNOWN_BATCHES
 from dosimeter.audits.gradients.transcripts import NOT_PRIVATE, audit_transcripts, with_warnings
-from dosimeter.audits.model.run import fingerprint
+from dosimeter.audits.assemble import fingerprint
 from dosimeter.audits.result import Audit
 from dosimeter.audits.seeds import audit_seed
 from dosimeter.audits.training.shadows import counted, provenance

@@ -57,14 +57,16 @@ class Pool:
         assert self.labels is not None
         return _joined(self.inside[0], self.outside[0]), np.concatenate(self.labels)
 
-    def evidence(self, members: FloatArray, nonmembers: FloatArray, aggregate: str) -> Scores | OneRun:
+    def evidence(
+        self, members: FloatArray, nonmembers: FloatArray, aggregate: str, *, from_loss: bool
+    ) -> Scores | OneRun:
         """The scores of both sides with what is known about their labels."""
         if self.included is None:
-            return Scores(members, nonmembers, from_loss=True, groups=self.groups, aggregate=aggregate)
+            return Scores(members, nonmembers, from_loss=from_loss, groups=self.groups, aggregate=aggregate)
         scores = np.empty(self.included.size)
         scores[self.included], scores[~self.included] = members, nonmembers
         ids = None if self.groups is None else self._in_order(*self.groups)
-        return OneRun(scores, self.included, self.mask_seed, ids, aggregate, from_loss=True)
+        return OneRun(scores, self.included, self.mask_seed, ids, aggregate, from_loss=from_loss)
 
     def _in_order(self, inside: Any, outside: Any) -> npt.NDArray[Any]:
         assert self.included is not None

@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, NamedTuple, TypedDict, Unpack, cast
 
 import numpy as np
 
 from dosimeter import _validate as check
-from dosimeter._validate import FloatArray, InputError
+from dosimeter._validate import InputError
 from dosimeter.accounting import Composition, DpSgd, Gaussian
 from dosimeter.accounting.mechanism import Mechanism
-from dosimeter.audits.assemble import both_sides, guarantees
+from dosimeter.audits.assemble import both_sides, distributions, fingerprint, guarantees
+from dosimeter.audits.model.attack import attack_result, attack_scores, choose_attack, read_attack
 from dosimeter.audits.model.pool import Pool, read_pool
+from dosimeter.audits.model.references import ReferenceSignals, read_references
 from dosimeter.audits.model.subgroups import Groups, by_group
 from dosimeter.audits.part import numbers
-from dosimeter.audits.result import Audit, Distributions, ExposedRecord, Guard, Roc, StarCurve
+from dosimeter.audits.result import Audit, ExposedRecord, Guard, Roc, StarCurve
 from dosimeter.audits.scores import audit_scores
-from dosimeter.audits.scores.result import Accuracy, Fingerprints, ScoresMetadata
+from dosimeter.audits.scores.result import Accuracy, Fingerprints, ScoresDetails, ScoresMetadata
 from dosimeter.audits.shift.guard import check_shift
+from dosimeter.audits.training.shadows import tallied
 from dosimeter.engine import RunOptions
 from dosimeter.engine.options import RunKeywords
-from dosimeter.estimate import plain
+from dosimeter.estimate import Validity, plain
 from dosimeter.estimators.epsilon_star import transformed_losses
 from dosimeter.estimators.goodness_of_fit import goodness_of_fit
 from dosimeter.estimators.thresholds import Threshold
-from dosimeter.evidence import Scores, mask_hash
+from dosimeter.evidence import OneRun, Scores, mask_hash
 from dosimeter.geometry import epsilon_from_rates
 from dosimeter.models import Losses, access
+from dosimeter.training import Recipe
 
 MOST_EXPOSED = 20
 COINS_CONFIDENCE = 0.999  # of the shift check where fair coins decided: a false alarm would accuse a valid audit
-BINS = 60
 
 
 class ScoreKeywords(TypedDict, total=False):
@@ -44,7 +46,16 @@ class ScoreKeywords(TypedDict, total=False):
     resamples: int
 
 
-class ModelKeywords(ScoreKeywords, RunKeywords, total=False):
+class ReferenceKeywords(TypedDict, total=False):
+    """How reference models are made, and what the attack does with them."""
+
+    attack: str
+    train: Callable[..., Any]
+    recipe: Recipe
+    reference_masks: Any
+
+
+class ModelKeywords(ScoreKeywords, ReferenceKeywords, RunKeywords, total=False):
     """What else `audit_model` takes: `strict` is now guard="strict" and works for one more version."""
 
     strict: bool
@@ -60,6 +71,7 @@ def audit_model(
     mask_seed: int | None = None,
     groups: Any = None,
     aggregate: str = "mean",
+    references: int | Sequence[Any] | None = None,
     subgroups: Groups | None = None,
     mechanism: Mechanism | None = None,
     delta: float = 1e-5,
@@ -88,6 +100,9 @@ def audit_model(
         mask_seed: The seed given to `fair_coins`; the mask is checked against it.
         groups: The person behind each record: ids of `data`, or a pair (ids of members, ids of nonmembers).
         aggregate: How the scores of a person's records become one, "mean" or "max".
+        references: How many reference models to train on random halves of the records, e.g. 16, or a list of models
+            that were trained already. They sharpen the attack; none of them sees which records the model was trained
+            on. A scikit-learn estimator is cloned; for other models pass `train`.
         subgroups: A name and (values of members, values of nonmembers), or values of `data`; classes are always
             looked at.
         mechanism: The DP training (`DpSgd`, `Gaussian`), if there was one: the accountants' upper bounds, for the same
@@ -99,7 +114,11 @@ def audit_model(
         seed: Decides halves, samples of the guard and the bootstrap; the headline draws nothing.
         metadata: Notes for the page, e.g. {"unit_of_privacy": "one person"}.
         run: Where the model runs, and how many records it is asked at once.
-        **options: `threshold`, `fpr` and `resamples` of `audit_scores`.
+        **options: `attack`, e.g. "rmia-online": the attack to make with references; "auto" (the default) takes the one
+            that proves most about the references themselves. `train`: a function (indices, seed) that returns a model
+            trained on these rows of `data` (or of members, then nonmembers), or a factory of torch modules with
+            `recipe`. `reference_masks`: for trained references, who was trained on what, (models, records); without
+            it they saw none of the records. `threshold`, `fpr` and `resamples` of `audit_scores`.
 
     Returns:
         The audit, its headline first.
@@ -112,20 +131,27 @@ def audit_model(
     delta, confidence, seed = check.delta(delta), check.confidence(confidence), check.seed(seed)
     columns = check.mapping("subgroups", subgroups, "pass {name: (values of members, values of nonmembers)}")
     notes = plain(check.mapping("metadata", metadata, "pass e.g. {'unit_of_privacy': 'one person'}"))
-    where, secondary, strict = _options(run, options, guard)
+    asked = _options(run, options, guard)
     if mechanism is not None and not isinstance(mechanism, (DpSgd, Gaussian, Composition)):
         raise InputError(
             f"mechanism must be DpSgd, Gaussian or Composition, got {check.show(mechanism)}; pass one or None."
         )
     pool = read_pool(members, nonmembers, data, included, mask_seed=mask_seed, groups=groups)
+    box = access(model, batch_size=asked.run.batch_size, device=asked.run.device)
+    train_references = _references(model, pool, references, asked, seed)
     verdict = _guard(pool, confidence, seed) if guard else SWITCHED_OFF
-    if strict and (verdict.shift or not verdict.checked):
+    if asked.strict and (verdict.shift or not verdict.checked):
         raise InputError(f"strict refuses a number: {verdict} Draw members and nonmembers from one distribution.")
-    box = access(model, batch_size=where.batch_size, device=where.device)
     losses = box.losses(*pool.inside), box.losses(*pool.outside)
-    evidence = pool.evidence(-losses[0].values, -losses[1].values, aggregate)
-    audit = audit_scores(evidence, delta=delta, confidence=confidence, seed=seed, **secondary)
-    scores = evidence if isinstance(evidence, Scores) else evidence.as_scores()
+    by_loss = pool.evidence(-losses[0].values, -losses[1].values, aggregate, from_loss=True)
+    at: _Level = {"delta": delta, "confidence": confidence}
+    audit = audit_scores(by_loss, **at, seed=seed, **asked.scores)
+    star = None if audit.curve is None else star_curve(audit.curve, delta)
+    evidence = by_loss
+    if train_references is not None:
+        attacked = _with_references(audit, by_loss, losses, pool, train_references(), aggregate, asked, at, seed)
+        audit, evidence = attacked
+    scores, loss_scores = (e if isinstance(e, Scores) else e.as_scores() for e in (evidence, by_loss))
     relations = [estimate.neighbours or "" for estimate in audit.estimates if estimate.method == audit.headline.method]
     upper, missing = guarantees(mechanism, delta, relations, evidence.unit)
     region, risk = both_sides(audit.estimates, upper, evidence.unit)
@@ -136,9 +162,9 @@ def audit_model(
         upper=upper,
         region=region,
         risk=risk,
-        distributions=distributions(-scores.members, -scores.nonmembers),
-        star=None if audit.curve is None else star_curve(audit.curve, delta),
-        subgroups=by_group(evidence, pool.columns(columns), delta=delta, confidence=confidence),
+        distributions=distributions(-loss_scores.members, -loss_scores.nonmembers),
+        star=star,
+        subgroups=by_group(evidence, pool.columns(columns), **at),
         exposed=most_exposed(scores, pool),
         metadata=replace(
             audit.metadata,
@@ -153,7 +179,7 @@ def audit_model(
                 *(f"members: {w}" for w in losses[0].warnings),
                 *(f"nonmembers: {w}" for w in losses[1].warnings),
             ),
-            goodness_of_fit=_fit(scores, seed),
+            goodness_of_fit=_fit(loss_scores, seed),
             fingerprint=Fingerprints(fingerprint(*pool.inside), fingerprint(*pool.outside)),
             mask_hash=None if pool.included is None else mask_hash(pool.included),
             mechanism=None if mechanism is None else repr(mechanism),
@@ -162,16 +188,97 @@ def audit_model(
     )
 
 
-def _options(
-    run: RunOptions | None, options: Mapping[str, Any], guard: bool | str
-) -> tuple[RunOptions, ScoreKeywords, bool]:
-    """Where to run, what goes on to `audit_scores`, and whether a shift refuses every number."""
+class _Level(TypedDict):
+    """What every bound of an audit is for."""
+
+    delta: float
+    confidence: float
+
+
+class _Asked(NamedTuple):
+    """The options of an audit, sorted by what they are for."""
+
+    run: RunOptions
+    scores: ScoreKeywords
+    attack: str
+    references: ReferenceKeywords
+    strict: bool
+
+
+def _options(run: RunOptions | None, options: Mapping[str, Any], guard: bool | str) -> _Asked:
+    """Where to run, what `audit_scores` takes, how references are made, and whether a shift refuses every number."""
     rest = dict(options)
-    secondary = cast(ScoreKeywords, {name: rest.pop(name) for name in ScoreKeywords.__annotations__ if name in rest})
+    scores = cast(ScoreKeywords, {name: rest.pop(name) for name in ScoreKeywords.__annotations__ if name in rest})
+    attack = read_attack(rest.pop("attack", "auto"))
+    made = cast(ReferenceKeywords, {name: rest.pop(name) for name in ReferenceKeywords.__annotations__ if name in rest})
     strict = check.flag("strict", rest.pop("strict", False)) or guard == "strict"
     if not isinstance(guard, bool) and guard != "strict":
         raise InputError(f"guard must be True, False or 'strict', got {check.show(guard)}; pass one of these.")
-    return RunOptions.read(run, rest, caller="audit_model"), secondary, strict
+    return _Asked(RunOptions.read(run, rest, caller="audit_model"), scores, attack, made, strict)
+
+
+def _references(
+    model: Any, pool: Pool, references: Any, asked: _Asked, seed: int
+) -> Callable[[], ReferenceSignals] | None:
+    """The function that trains the references; None where none were asked for."""
+    if references is None:
+        given = [*asked.references, *(["attack"] if asked.attack not in ("auto", "loss") else [])]
+        if given:
+            raise InputError(f"{given[0]} is for reference models, and none were asked for; pass references=16.")
+        return None
+    made = asked.references
+    return read_references(
+        model,
+        pool,
+        references,
+        masks=made.get("reference_masks"),
+        train=made.get("train"),
+        recipe=made.get("recipe"),
+        run=asked.run,
+        seed=seed,
+    )
+
+
+def _with_references(
+    by_loss: Audit,
+    evidence: Scores | OneRun,
+    losses: tuple[Losses, Losses],
+    pool: Pool,
+    references: ReferenceSignals,
+    aggregate: str,
+    asked: _Asked,
+    at: _Level,
+    seed: int,
+) -> tuple[Audit, Scores | OneRun]:
+    """The audit by the attack with references; Epsilon* and a row of the loss attack stay beside it."""
+    attack, strength = choose_attack(asked.attack, references, pool, aggregate, **at)
+    target = np.concatenate([-side.values for side in losses])
+    scores = attack_scores(attack, target, references)
+    size = losses[0].values.size
+    sharper = pool.evidence(scores[:size], scores[size:], aggregate, from_loss=False)
+    audit = audit_scores(sharper, **at, seed=seed, **asked.scores)
+    stars = tuple(estimate for estimate in by_loss.estimates if estimate.validity == Validity.INSTANCE_METRIC)
+    assert isinstance(audit.metadata, ScoresMetadata)
+    trained = references.trained
+    told = {} if trained is None else tallied({"reference": trained}, None)
+    return replace(
+        audit,
+        estimates=(*audit.estimates, *stars),
+        details=ScoresDetails(
+            attacks=(
+                attack_result(attack, sharper, audit.headline, headline=True),
+                attack_result("loss", evidence, by_loss.headline, headline=False),
+            ),
+            strength=strength,
+        ),
+        metadata=replace(
+            audit.metadata,
+            attack=attack,
+            references=len(references.signals),
+            warnings=(*audit.metadata.warnings, *(() if trained is None else trained.notes())),
+            **told,
+        ),
+    ), sharper
 
 
 SWITCHED_OFF = Guard(shift=False, checked=False, evidence={"reasons": ["the check was switched off (guard=False)."]})
@@ -213,18 +320,6 @@ def _fit(scores: Scores, seed: int) -> dict[str, Any] | None:
     return found
 
 
-def distributions(members: FloatArray, nonmembers: FloatArray) -> Distributions:
-    """Densities of both losses in common bins, over all but the outer 0.1 % of each side."""
-    pooled = np.concatenate([members, nonmembers])
-    low, high = np.quantile(pooled, [0.001, 0.999])
-    if not low < high:
-        low, high = low - 0.5, high + 0.5
-    edges = np.linspace(low, high, BINS + 1)
-    width = edges[1] - edges[0]
-    shares = [np.histogram(np.clip(v, low, high), edges)[0] / (v.size * width) for v in (members, nonmembers)]
-    return Distributions(numbers(edges), numbers(shares[0]), numbers(shares[1]))
-
-
 def star_curve(curve: Roc, delta: float, rates: tuple[float, float] = (0.001, 0.999)) -> StarCurve | None:
     """The ε that each pair of empirical rates forces along the thinned ROC, and where it is largest."""
     fpr, fnr = np.asarray(curve.fpr, float), 1 - np.asarray(curve.tpr, float)
@@ -251,27 +346,3 @@ def most_exposed(scores: Scores, pool: Pool) -> tuple[ExposedRecord, ...]:
         )
         for i, a in zip(first, above, strict=True)
     )
-
-
-def fingerprint(features: Any, labels: Any) -> str:
-    """SHA-256 of a dataset's content, shape and type."""
-    digest = hashlib.sha256()
-    for part in (features, labels):
-        for piece in _pieces(part):
-            digest.update(piece)
-    return digest.hexdigest()
-
-
-def _pieces(part: Any) -> Iterator[bytes]:
-    if hasattr(part, "tocsr"):
-        csr = part.tocsr()
-        yield from (piece for array in (csr.data, csr.indices, csr.indptr) for piece in _pieces(array))
-    elif isinstance(part, (list, tuple)):
-        yield f"list of {len(part)}".encode()
-        yield from (piece for item in part for piece in _pieces(item))
-    elif part is None or isinstance(part, str):
-        yield repr(part).encode()
-    else:
-        array = np.asarray(part)
-        yield f"{array.shape}{array.dtype}".encode()
-        yield repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes()

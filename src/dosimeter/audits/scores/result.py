@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dosimeter.audits.part import Count, Part, Rate
-from dosimeter.audits.result import Details, Metadata
+from dosimeter.audits.part import Count, Part, Positive, Rate
+from dosimeter.audits.result import Details, TrainedMetadata
 
-__all__ = ["DETAILS", "METADATA", "Accuracy", "Fingerprints", "ScoresMetadata"]
+__all__ = ["DETAILS", "METADATA", "Accuracy", "AttackResult", "Fingerprints", "ScoresDetails", "ScoresMetadata", "Strength"]
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,48 @@ class Fingerprints(Part):
     nonmembers: str
 
 
+@dataclass(frozen=True)
+class AttackResult(Part):
+    """What one attack proves and finds on the audited model; each ε holds at the audit's confidence on its own."""
+
+    attack: str
+    epsilon: Positive | None
+    neighbours: str | None
+    auc: Rate
+    tpr_at_1_percent: Rate
+    tnr_at_1_percent: Rate
+    headline: bool
+
+
+@dataclass(frozen=True)
+class Strength(Part):
+    """How strong an attack is on the reference models themselves: means over them, each attacked by the others."""
+
+    attack: str
+    epsilon: Positive
+    auc: Rate
+    tpr_at_1_percent: Rate
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class ScoresDetails(Details):
+    """With reference models: what they bought, and how the attack was chosen on them."""
+
+    attacks: tuple[AttackResult, ...] = ()
+    strength: tuple[Strength, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
-class ScoresMetadata(Metadata):
+class ScoresMetadata(TrainedMetadata):
     """Scores alone fill the first three; the others tell of the model and its data.
 
     `goodness_of_fit` says for each side how well a Gaussian mixture describes the losses (`GoodnessOfFit.to_dict`).
     """
 
     game: str | None = None
+    attack: str | None = None
+    references: Count | None = None
     from_loss: bool = False
     mask_hash: str | None = None
     outputs: str | None = None
@@ -45,4 +79,4 @@ class ScoresMetadata(Metadata):
     fingerprint: Fingerprints | None = None
 
 
-DETAILS, METADATA = Details, ScoresMetadata
+DETAILS, METADATA = ScoresDetails, ScoresMetadata

@@ -21,7 +21,7 @@ import numpy as np
 from dosimeter import geometry
 from dosimeter._validate import BoolArray, FloatArray, IntArray
 from dosimeter.accounting import DpSgd
-from dosimeter.audits.model.run import distributions
+from dosimeter.audits.assemble import distributions
 from dosimeter.audits.result import Guard
 from dosimeter.audits.scores.run import roc
 from dosimeter.estimate import Estimate, Validity

@@ -20,7 +20,7 @@ import dosimeter
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.audits.assemble import both_sides, guarantees
-from dosimeter.audits.model.run import fingerprint
+from dosimeter.audits.assemble import fingerprint
 from dosimeter.audits.result import Audit
 from dosimeter.audits.seeds import audit_seed
 from dosimeter.audits.training import intervals
