@@ -38,7 +38,7 @@ class AuditKind:
 
 
 KINDS: dict[str | None, AuditKind] = {
-    None: AuditKind("dosimeter.audits.scores.result"),
+    None: AuditKind("dosimeter.audits.scores.result", "dosimeter.audits.model.page"),
     "training": AuditKind("dosimeter.audits.training.result", "dosimeter.audits.training.page"),
     "one-run": AuditKind("dosimeter.audits.one_run.result", "dosimeter.audits.one_run.page"),
     "gradients": AuditKind("dosimeter.audits.gradients.result", "dosimeter.audits.gradients.page"),

@@ -1,0 +1,66 @@
+"""What only an audit with reference models has to show: what the references bought, and how the attack was chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from dosimeter.audits.page import facts
+from dosimeter.audits.result import Audit
+from dosimeter.audits.scores.result import ScoresDetails, ScoresMetadata
+from dosimeter.estimate import percent
+from dosimeter.report.markup import paragraph, section, table
+from dosimeter.report.text import epsilon, share, whose
+
+if TYPE_CHECKING:
+    from dosimeter.report.canvas import Canvas, Spec
+    from dosimeter.report.shell import Pictures
+
+CHARTS: Mapping[str, Callable[[Canvas, Audit], Spec | None]] = {}
+
+
+def sections(audit: Audit, pictures: Pictures) -> list[str]:
+    """Attacks side by side, for an audit that had reference models."""
+    details, meta = audit.details, audit.metadata
+    if not isinstance(details, ScoresDetails) or not isinstance(meta, ScoresMetadata) or not details.attacks:
+        return []
+    body = paragraph(
+        f"The attack compares this model with {meta.references} reference models. None of them was told which records "
+        "this model was trained on, so the comparison does not weaken the bound."
+    )
+    body += table(
+        f"The same model attacked with and without references. Each ε is proven "
+        f"{whose(details.attacks[0].neighbours, facts.unit(audit))}, with "
+        f"{percent(audit.headline.confidence)} confidence on its own.",
+        ("attack", "ε at least", "AUC", "members found at 1 % false alarms", "non-members found at 1 % misses"),
+        [
+            (
+                f"{row.attack} (headline)" if row.headline else row.attack,
+                epsilon(row.epsilon),
+                f"{row.auc:.3g}",
+                share(row.tpr_at_1_percent),
+                share(row.tnr_at_1_percent),
+            )
+            for row in details.attacks
+        ],
+        numeric=range(1, 5),
+    )
+    if details.strength:
+        body += paragraph(
+            "Which attack to make was decided on the reference models alone, whose own records are known: each was "
+            "attacked with the help of the others."
+        )
+        body += table(
+            "How strong each attack is on the reference models, on average",
+            ("attack", "ε at least", "AUC", "members found at 1 % false alarms", "taken"),
+            [
+                (row.attack, epsilon(row.epsilon), f"{row.auc:.3g}", share(row.tpr_at_1_percent), _taken(row.chosen))
+                for row in details.strength
+            ],
+            numeric=range(1, 4),
+        )
+    return [section("references", "What the reference models bought", body)]
+
+
+def _taken(chosen: bool) -> str:
+    return "yes" if chosen else "no"
