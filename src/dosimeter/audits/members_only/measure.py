@@ -183,9 +183,7 @@ class Measurement:
                 f"{subject}PANORAMIA measures ε̃ = {number(both - c)} ({values}; the attack stands out from {against}): "
                 "a measurement, and a lower bound on ε only if no baseline can do better."
             )
-        reason = (
-            "stands out, but its bound is not above the baseline's" if passed else f"does not stand out from {against}"
-        )
+        reason = "stands out, but proves no more than the baseline" if passed else f"does not stand out from {against}"
         return (
             f"{subject}PANORAMIA measures ε̃ = 0: the attack {reason} ({values}): "
             "a measurement, not evidence of privacy."

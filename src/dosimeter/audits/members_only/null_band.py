@@ -50,9 +50,9 @@ class Pair(NamedTuple):
 def prediction_limit(values: npt.ArrayLike, level: float, *, floor: float = 0.0) -> float:
     """The limit that the value of one more model passes with probability `level`, if values are normal.
 
-    mean + t·s·√(2 + 1/K), t the quantile of Student's law with K − 1 degrees of freedom. The reference models learn from
-    one pool of members and the target may have learnt from others: the error of the pool, which they share, is taken to
-    be as large as the error that is their own. `floor` is the least that s can be.
+    mean + t·s·√(2 + 1/K), t the quantile of Student's law with K − 1 degrees of freedom. The reference models learn
+    from one pool of members and the target may have learnt from others: the error of the pool, which they share, is
+    taken to be as large as the error that is their own. `floor` is the least that s can be.
     """
     array = np.asarray(values, np.float64)
     if array.size < FEWEST:

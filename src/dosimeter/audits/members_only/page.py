@@ -166,9 +166,9 @@ def _measured(details: MembersOnlyDetails) -> str:
         for target in details.targets
     ]
     body = paragraph(
-        "ε̃ is a measurement. It is the bound of the attack that sees the model, {c+ε}_lb, minus the bound of a baseline "
-        "that does not, c_lb. It would be a lower bound on ε only if no baseline could do better. It is 0 unless the "
-        "attack stands out: with this model it does better than with models that never saw these members."
+        "ε̃ is a measurement. It is the bound of the attack that sees the model, {c+ε}_lb, minus the bound of a "
+        "baseline that does not, c_lb. It would be a lower bound on ε only if no baseline could do better. It is 0 "
+        "unless the attack stands out: it does better with this model than with models that never saw these members."
     )
     body += table(
         "Measured for each model, all with one baseline and the same coins",

@@ -140,10 +140,7 @@ def audit_members_only(
     setup = setup.with_guesses_up_to(records.pairs)
     real = None if nonmembers is None else with_real_nonmembers(nonmembers, records, seed=seeds.nonmembers)
     measured = _measured(setup, records, real, seeds, where)
-    beyond = None
-    if real is not None:
-        how = {"trainer": setup.trainer, "confidence": setup.confidence, "seed": seeds.coins, "run": where}
-        beyond = audit_real(setup.targets, real, **how)
+    beyond = None if real is None else _with_real_nonmembers(setup, real, seeds.coins, where)
     told = _metadata(setup, records, seeds, division.get("splits", SPLITS))
     return _assembled(setup, records, measured, beyond, replace(told, name=name, notes=notes))
 
@@ -262,6 +259,10 @@ def _measured(
         seed=seeds.coins,
     )
     return _Measured(estimates, tuple(row for _, row in results), baseline, strength, seeds.coins)
+
+
+def _with_real_nonmembers(setup: MembersOnlySetup, records: AuditRecords, seed: int, run: RunOptions) -> RealAudit:
+    return audit_real(setup.targets, records, trainer=setup.trainer, confidence=setup.confidence, seed=seed, run=run)
 
 
 def _helpers(classifier: PairClassifier, real: AuditRecords | None, seed: int) -> dict[str, Answers | None]:
