@@ -1,4 +1,4 @@
-"""The generator that fits the form of the members."""
+"""The default generator for each kind of members."""
 
 from __future__ import annotations
 
@@ -15,7 +15,21 @@ NOMINAL_SHARE = 1 / 3  # bench/generators.py: where the tree is harder to tell f
 
 
 def choose(members: Any) -> Choice:
-    """The default generator for these members, their kind, and why it was taken."""
+    """Choose the default generator for these members.
+
+    Args:
+        members: X or (X, y): a table, images or texts.
+
+    Returns:
+        A `TreeModel` for a table with many unordered columns, else a `GaussianCopula`; a `SmoothedBootstrap` for images;
+        an `NGram` for texts. Also the kind of the members, and the reason.
+
+    Raises:
+        InputError: If the members are of no kind that generators know.
+
+    >>> choose(["a text", "another text"]).generator.name
+    'n-gram with Kneser–Ney smoothing'
+    """
     found = read_members(members)
     if found.kind == "tabular":
         return Choice(*_tabular(found))

@@ -239,7 +239,7 @@ def choose_guesses(
 def _right(pair: Pair, numbers: IntArray) -> IntArray:
     """How many of the highest scores are those of members."""
     order = np.argsort(-np.concatenate(pair), kind="stable")
-    right: IntArray = np.cumsum(order < pair.members.size)[numbers - 1]
+    right: IntArray = np.cumsum(order < pair.members.size, dtype=np.int64)[numbers - 1]
     return right
 
 
