@@ -21,8 +21,8 @@ def choose(members: Any) -> Choice:
         members: X or (X, y): a table, images or texts.
 
     Returns:
-        A `TreeModel` for a table with many unordered columns, else a `GaussianCopula`; a `SmoothedBootstrap` for images;
-        an `NGram` for texts. Also the kind of the members, and the reason.
+        A `TreeModel` for a table with many unordered columns, else a `GaussianCopula`; a `SmoothedBootstrap` for
+        images; an `NGram` for texts. Also the kind of the members, and the reason.
 
     Raises:
         InputError: If the members are of no kind that generators know.
