@@ -141,6 +141,10 @@ def test_the_line_of_the_baseline_is_the_one_of_the_audit():
 def test_without_references_the_page_says_what_is_missing():
     page = audit_page.to_html(without_references())
     assert "There were no reference models" in page and "reference-models" not in charts(without_references())
+    assert "never saw these members" not in page and "the reference models show" not in page
+    assert "A reference model is" not in page
+    with_them = words_of(audit_page.to_html(audit()), "measured")
+    assert "it does better with the model than with models that never saw these members." in with_them
 
 
 def test_hostile_names_stay_text():

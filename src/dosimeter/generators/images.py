@@ -76,12 +76,12 @@ class PcaMixture:
         Raises:
             InputError: If the members are of another kind or too few.
         """
-        found = require_members(members, kind="image", minimum=self.minimum, caller="the image mixture")
+        records = require_members(members, kind="image", minimum=self.minimum, caller="the image mixture")
         most = check.whole("dimensions", self.dimensions, 1, "pass e.g. 100")
         parts = None if self.parts is None else check.whole("parts", self.parts, 1, "pass e.g. 5 for each class")
-        images = read_images(found)
+        images = read_images(records)
         basis_stream, *own = streams(seed, 1 + images.classes.size)
-        mean, basis = _principal(images.rows, min(most, found.size // 5, images.rows.shape[1]), basis_stream)
+        mean, basis = _principal(images.rows, min(most, records.size // 5, images.rows.shape[1]), basis_stream)
         points = (images.rows - mean) @ basis.T
         mixtures = []
         for code, rng in enumerate(own):
@@ -92,7 +92,7 @@ class PcaMixture:
             mixed = ClassMixture(bare.weights, bare.means, bare.roots, pixel_map(images.rows[mine], reference))
             mixtures.append(mixed)
         return FittedMixture(
-            without_images(images), mean, basis, tuple(mixtures), np.bincount(images.codes) / found.size
+            without_images(images), mean, basis, tuple(mixtures), np.bincount(images.codes) / records.size
         )
 
 

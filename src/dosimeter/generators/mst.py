@@ -68,8 +68,8 @@ class Mst:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # advice about settings of JAX
             mbi = _optional.require("mbi", extra="tabular", caller="dosimeter.generators.Mst")
-        found = require_members(members, kind="tabular", minimum=self.minimum, caller="MST")
-        table = read_table(found.X, found.y, groups=self.groups, categorical=self.categorical)
+        records = require_members(members, kind="tabular", minimum=self.minimum, caller="MST")
+        table = read_table(records.X, records.y, groups=self.groups, categorical=self.categorical)
         columns, codes = discretised(table, self.bins)
         tables = pair_tables(codes, np.array([column.size for column in columns], np.int64))
         order, parent = spanning_tree(mutual_information(tables))

@@ -77,8 +77,8 @@ class FittedSampler:
                 "make it callable as sample(count, seed)."
             ) from error
         same_shape(self.example, made, count=size)
-        found = read_members(made, name="generated")
-        return found_rows(found, np.arange(size))
+        records = read_members(made, name="generated")
+        return some_records(records, np.arange(size))
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,10 @@ class FittedFile:
                 f"{self.path} has {self.records.size} generated records and {size} are needed; generate more."
             )
         (rng,) = streams(seed, 1)
-        return found_rows(self.records, rng.permutation(self.records.size)[:size])
+        return some_records(self.records, rng.permutation(self.records.size)[:size])
 
 
-def found_rows(records: Members, rows: IntArray) -> Any:
+def some_records(records: Members, rows: IntArray) -> Any:
     """Some records of any form, in the order of the rows."""
     return joined(take(records.X, rows), None if records.y is None else records.y[rows])
 
@@ -159,8 +159,8 @@ def take(X: Any, rows: IntArray) -> Any:
 
 def _stub(members: Any) -> Any:
     """Enough members to know their form, without those that are not needed."""
-    found = read_members(members)
-    return members if found.kind == "tabular" else found_rows(found, np.arange(1))
+    records = read_members(members)
+    return members if records.kind == "tabular" else some_records(records, np.arange(1))
 
 
 def _read(path: Path, wanted: Members, label: str | None) -> Any:
@@ -176,8 +176,8 @@ def _read(path: Path, wanted: Members, label: str | None) -> Any:
     columns = read_columns(path, missing=not text)
     if ending == ".npz":
         names = pick(columns, path, ("X", "y"), ("x", "y")) if labelled else pick(columns, path, ("X",), ("x",))
-        found = columns[names[0]]
-        return joined(_texts(found) if text else found, columns[names[1]] if labelled else None)
+        values = columns[names[0]]
+        return joined(_texts(values) if text else values, columns[names[1]] if labelled else None)
     y = None
     if labelled:
         there = [name for name in ((label,) if label is not None else _LABELS) if name in columns]

@@ -67,13 +67,13 @@ class PretrainedText:
         Raises:
             InputError: If the members are of another kind or too few, or an argument is out of range.
         """
-        found = require_members(members, kind="text", minimum=self.minimum, caller="the model")
-        texts = read_texts(found)
-        if found.y is None:
+        records = require_members(members, kind="text", minimum=self.minimum, caller="the model")
+        texts = read_texts(records)
+        if records.y is None:
             return self._tuned(texts, seed)
         if not self.epochs:
             raise InputError("members has labels, and a model that is not fine-tuned knows no classes; pass epochs.")
-        return fit_classes(self._tuned, found, minimum=self.minimum, seed=seed)
+        return fit_classes(self._tuned, records, minimum=self.minimum, seed=seed)
 
     def _tuned(self, texts: list[str], seed: int) -> FittedPretrained:
         torch = torch_module()

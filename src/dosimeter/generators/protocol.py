@@ -162,12 +162,14 @@ def _count(X: Any, name: str) -> int:
 
 def require_members(members: Any, *, kind: str, minimum: int, caller: str) -> Members:
     """Read members; refuse another kind, or too few."""
-    found = read_members(members)
-    if found.kind != kind:
-        raise InputError(f"{caller} needs {_PLURAL[kind]}, got {_PLURAL[found.kind]} as members; use choose(members).")
-    if found.size < minimum:
-        raise InputError(f"{caller} needs at least {minimum} members, got {found.size}; pass more.")
-    return found
+    records = read_members(members)
+    if records.kind != kind:
+        raise InputError(
+            f"{caller} needs {_PLURAL[kind]}, got {_PLURAL[records.kind]} as members; use choose(members)."
+        )
+    if records.size < minimum:
+        raise InputError(f"{caller} needs at least {minimum} members, got {records.size}; pass more.")
+    return records
 
 
 _PLURAL = {"tabular": "tables", "image": "images", "text": "texts"}

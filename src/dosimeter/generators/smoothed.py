@@ -59,11 +59,11 @@ class SmoothedBootstrap:
         Raises:
             InputError: If the members are of another kind or too few.
         """
-        found = require_members(members, kind="image", minimum=self.minimum, caller="the smoothed bootstrap")
+        records = require_members(members, kind="image", minimum=self.minimum, caller="the smoothed bootstrap")
         share = check.within("smoothing", self.smoothing, 0.0, 1.0, "pass the share of noise, e.g. 0.8", include="(]")
         band = check.whole("band", self.band, 1, "pass how many components share a strength, e.g. 16")
         seeds = np.random.SeedSequence(check.seed(seed))
-        images = read_images(found)
+        images = read_images(records)
         rows = images.rows.astype(np.float64)
         counts = np.bincount(images.codes)
         means = np.stack([rows[images.codes == code].mean(axis=0) for code in range(counts.size)])
@@ -75,7 +75,7 @@ class SmoothedBootstrap:
             bare = Shaken(places[mine], share, band, None)
             finish = _finish(images.rows[mine], bare, means[code], plane, np.random.default_rng(child))
             classes.append(Shaken(bare.places, share, band, finish))
-        return FittedBootstrap(without_images(images), means, plane, tuple(classes), counts / found.size)
+        return FittedBootstrap(without_images(images), means, plane, tuple(classes), counts / records.size)
 
 
 @dataclass(frozen=True, eq=False)

@@ -224,17 +224,17 @@ def _blocks(columns: list[Column], names: list[Any], groups: Any) -> list[list[i
         if groups != "detect":
             raise InputError(f'groups must be "detect" or a list of one-hot blocks, got {show(groups)}.')
         return detect_blocks(columns)
-    found = [sorted(_place(item, names, "groups") for item in group) for group in groups]
-    places = [place for block in found for place in block]
+    blocks = [sorted(_place(item, names, "groups") for item in group) for group in groups]
+    places = [place for block in blocks for place in block]
     if len(set(places)) != len(places):
         raise InputError("groups names a column twice; each column can be in one block only.")
-    for block in found:
+    for block in blocks:
         values = np.stack([columns[place].values for place in block], axis=1)
         if any(columns[p].levels is not None for p in block) or not (
             np.isin(values, (0.0, 1.0)).all() and (values.sum(axis=1) == 1).all()
         ):
             raise InputError(f"groups names the columns {show(block)}, which have not exactly one 1 in every row.")
-    return found
+    return blocks
 
 
 def detect_blocks(columns: Sequence[Column]) -> list[list[int]]:

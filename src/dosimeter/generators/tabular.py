@@ -67,8 +67,8 @@ class GaussianCopula:
             InputError: If the members are of another kind or too few.
         """
         check.seed(seed)
-        found = require_members(members, kind="tabular", minimum=self.minimum, caller="the Gaussian copula")
-        table = read_table(found.X, found.y, groups=self.groups, categorical=self.categorical)
+        records = require_members(members, kind="tabular", minimum=self.minimum, caller="the Gaussian copula")
+        table = read_table(records.X, records.y, groups=self.groups, categorical=self.categorical)
         return _fit(table)
 
 
@@ -219,11 +219,11 @@ def _derived(columns: Sequence[Column]) -> dict[int, tuple[int, FloatArray, Floa
     codes = np.stack([coded[place][1].reshape(-1) for place in few], axis=1)
     sizes = np.array([coded[place][0].size for place in few], np.int64)
     tables = pair_tables(codes, sizes)
-    found = {}
+    derived = {}
     for b, a in determined(tables, repeats=REPEATS).items():
         keys = np.nan_to_num(coded[few[a]][0], nan=np.inf)
-        found[few[b]] = few[a], keys, coded[few[b]][0][tables.of(a, b).argmax(axis=1)]
-    return found
+        derived[few[b]] = few[a], keys, coded[few[b]][0][tables.of(a, b).argmax(axis=1)]
+    return derived
 
 
 def latent_correlation(scores: FloatArray, coefficients: FloatArray) -> FloatArray:

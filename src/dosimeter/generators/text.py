@@ -55,10 +55,10 @@ class NGram:
             InputError: If the members are of another kind or too few.
         """
         check.seed(seed)
-        found = require_members(members, kind="text", minimum=self.minimum, caller="the n-gram model")
-        texts = read_texts(found)
-        if found.y is not None:
-            return fit_classes(self._counted, found, minimum=self.minimum, seed=seed)
+        records = require_members(members, kind="text", minimum=self.minimum, caller="the n-gram model")
+        texts = read_texts(records)
+        if records.y is not None:
+            return fit_classes(self._counted, records, minimum=self.minimum, seed=seed)
         return self._counted(texts, seed)
 
     def _counted(self, texts: list[str], _: int) -> FittedNGram:
@@ -126,9 +126,9 @@ class FittedNGram:
 
     def _next(self, context: IntArray, rng: np.random.Generator) -> IntArray:
         """The next token of each row: from its longest context, or with the smoothing's share from a shorter one."""
-        found = np.full(len(context), -1, np.int64)
+        drawn = np.full(len(context), -1, np.int64)
         for skipped, level in enumerate(self.levels):
-            open_rows = np.flatnonzero(found < 0)
+            open_rows = np.flatnonzero(drawn < 0)
             if open_rows.size == 0:
                 break
             key = _keys(context[open_rows, skipped:], self.vocabulary.size)
@@ -140,8 +140,8 @@ class FittedNGram:
             low, high = level.cumulative[level.starts[place]], level.cumulative[level.starts[place + 1]]
             target = low + (high - low) * rng.uniform(size=place.size)
             cell = np.searchsorted(level.cumulative, target, side="right") - 1
-            found[open_rows[taken]] = level.last[np.clip(cell, level.starts[place], level.starts[place + 1] - 1)]
-        return found
+            drawn[open_rows[taken]] = level.last[np.clip(cell, level.starts[place], level.starts[place + 1] - 1)]
+        return drawn
 
 
 def _keys(rows: IntArray, size: int) -> IntArray:

@@ -75,11 +75,11 @@ class CausalTransformer:
         Raises:
             InputError: If the members are of another kind or too few, or an argument is out of range.
         """
-        found = require_members(members, kind="text", minimum=self.minimum, caller="the transformer")
+        records = require_members(members, kind="text", minimum=self.minimum, caller="the transformer")
         self._check()
-        texts = read_texts(found)
-        if found.y is not None:
-            return fit_classes(self._trained, found, minimum=self.minimum, seed=seed)
+        texts = read_texts(records)
+        if records.y is not None:
+            return fit_classes(self._trained, records, minimum=self.minimum, seed=seed)
         return self._trained(texts, seed)
 
     def _trained(self, texts: list[str], seed: int) -> FittedTransformer:
@@ -187,16 +187,16 @@ def nucleus(logits: FloatArray, top_p: float, rng: np.random.Generator) -> IntAr
     them has the right distribution already, so only the other rows are sorted and drawn again.
     """
     share = np.exp(logits - logits.max(axis=1, keepdims=True))
-    found = _drawn(share, rng)
+    drawn = _drawn(share, rng)
     enough = (top_p - 1e-12) * share.sum(axis=1)
-    above = np.where(share > np.take_along_axis(share, found[:, None], axis=1), share, 0.0).sum(axis=1)
+    above = np.where(share > np.take_along_axis(share, drawn[:, None], axis=1), share, 0.0).sum(axis=1)
     again = np.flatnonzero(above >= enough)
     if again.size:
         ranked = -np.sort(-share[again], axis=1)
         last = np.argmax(np.cumsum(ranked, axis=1) >= enough[again, None], axis=1)
         least = np.take_along_axis(ranked, last[:, None], axis=1)
-        found[again] = _drawn(np.where(share[again] >= least, share[again], 0.0), rng)
-    return found
+        drawn[again] = _drawn(np.where(share[again] >= least, share[again], 0.0), rng)
+    return drawn
 
 
 def _drawn(share: FloatArray, rng: np.random.Generator) -> IntArray:

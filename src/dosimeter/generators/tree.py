@@ -113,8 +113,8 @@ class TreeModel:
             InputError: If the members are of another kind or too few.
         """
         check.seed(seed)
-        found = require_members(members, kind="tabular", minimum=self.minimum, caller="the tree model")
-        table = read_table(found.X, found.y, groups=self.groups, categorical=self.categorical)
+        records = require_members(members, kind="tabular", minimum=self.minimum, caller="the tree model")
+        table = read_table(records.X, records.y, groups=self.groups, categorical=self.categorical)
         columns, codes = discretised(table, self.bins)
         tables = pair_tables(codes, np.array([column.size for column in columns], np.int64))
         order, parent = spanning_tree(mutual_information(tables))
@@ -138,7 +138,7 @@ def tree_of(
     """The model of a tree from `counts`, the two-way table of a parent and a child; (a, a) is a diagonal one."""
     root = int(order[0])
     tables = [np.diag(counts(root, root))[None], *(counts(int(parent[node]), int(node)) for node in order[1:])]
-    return FittedTree(table, columns, order, parent, tuple(_cumulative(found) for found in tables))
+    return FittedTree(table, columns, order, parent, tuple(_cumulative(counted) for counted in tables))
 
 
 def _cumulative(counts: FloatArray) -> FloatArray:

@@ -60,10 +60,10 @@ class ConvolutionalVae:
             InputError: If the members are of another kind or too few, or an argument is out of range.
         """
         torch = torch_module()
-        found = require_members(members, kind="image", minimum=self.minimum, caller="the VAE")
+        records = require_members(members, kind="image", minimum=self.minimum, caller="the VAE")
         sizes = [check.whole(n, getattr(self, n), 1, "pass a larger number") for n in ("latent", "width", "epochs")]
         rate = check.within("learning_rate", self.learning_rate, 0.0, 1.0, "pass e.g. 0.002", include="()")
-        images = read_images(found)
+        images = read_images(records)
         order, mixing, *own = streams(seed, 2 + images.classes.size)
         inputs = torch.from_numpy(_framed(images))
         with torch.random.fork_rng(devices=[]):
@@ -71,7 +71,7 @@ class ConvolutionalVae:
             network = _network(torch, inputs.shape[1:], images.classes.size, sizes[0], sizes[1])
             _train(torch, network, inputs, torch.from_numpy(images.codes), sizes[2], rate, order)
         low, high = float(images.rows.min()), float(images.rows.max())
-        fitted = FittedVae(without_images(images), network, low, high, (), np.bincount(images.codes) / found.size)
+        fitted = FittedVae(without_images(images), network, low, high, (), np.bincount(images.codes) / records.size)
         codes = _codes_of(torch, network, inputs, images.codes)
         mixtures = []
         for code, rng in enumerate(own):
@@ -193,8 +193,8 @@ def _train(
 
 def _codes_of(torch: Any, network: Any, inputs: Any, labels: IntArray) -> FloatArray:
     """The mean code of each member."""
-    found = []
+    means = []
     with torch.no_grad():
         for x, label in zip(inputs.split(ASKED), torch.from_numpy(labels).split(ASKED), strict=True):
-            found.append(network.encode(x, label)[0].numpy())
-    return np.concatenate(found).astype(np.float64)
+            means.append(network.encode(x, label)[0].numpy())
+    return np.concatenate(means).astype(np.float64)

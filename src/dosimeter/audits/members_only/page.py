@@ -165,10 +165,11 @@ def _measured(details: MembersOnlyDetails) -> str:
         )
         for target in details.targets
     ]
+    than = "with models that never saw these members" if details.null is not None else "the baseline, beyond chance"
     body = paragraph(
         "ε̃ is a measurement. It is the bound of the attack that sees the model, {c+ε}_lb, minus the bound of a "
         "baseline that does not, c_lb. It would be a lower bound on ε only if no baseline could do better. It is 0 "
-        "unless the attack stands out: it does better with this model than with models that never saw these members."
+        f"unless the attack stands out: it does better with the model than {than}."
     )
     body += table(
         "Measured for each model, all with one baseline and the same coins",
@@ -274,8 +275,8 @@ def _records(details: MembersOnlyDetails) -> str:
     counts = details.game
     lines = [
         f"{counts.members} members: {counts.generator_members} for the generator, {counts.train_members} to train "
-        f"the classifiers, {counts.audit_pairs} to audit; no member serves for two of these. A reference model is "
-        "trained on members that it is not asked about.",
+        f"the classifiers, {counts.audit_pairs} to audit; no member serves for two of these."
+        + (" A reference model is trained on members that it is not asked about." if details.null is not None else ""),
         f"Non-members from {short(counts.generator)}: {counts.sampled} generated, {counts.filtered} dropped by the "
         f"filter; {share(counts.copies_share)} were exact copies of members, and {counts.copies_left_out} copies were "
         "left out.",

@@ -305,7 +305,7 @@ def _assembled(
     c_lb = measured.targets[0].c_lb
     return Audit(
         estimates=estimates,
-        guard=UNCHECKED if beyond is None else beyond.guard,
+        guard=_unchecked(setup.references) if beyond is None else beyond.guard,
         risk=risk_of(estimates),
         curve=None if beyond is None else beyond.curve,
         details=MembersOnlyDetails(
@@ -364,13 +364,8 @@ def _metadata(
     )
 
 
-UNCHECKED = Guard(
-    shift=False,
-    checked=False,
-    evidence={
-        "reasons": [
-            "the non-members are generated and differ from the members by construction; c_lb says by how much, and the "
-            "reference models show what a model gains from that difference without a leak."
-        ]
-    },
-)
+def _unchecked(references: int) -> Guard:
+    reason = "the non-members are generated and differ from the members by construction; c_lb says by how much"
+    if references:
+        reason += ", and the reference models show what a model gains from that difference without a leak"
+    return Guard(shift=False, checked=False, evidence={"reasons": [f"{reason}."]})
