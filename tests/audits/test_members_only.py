@@ -1,4 +1,4 @@
-"""The members-only audit: Algorithm 1's parts and several targets."""
+"""The members-only audit: the steps of Algorithm 1, and several targets."""
 
 from __future__ import annotations
 
@@ -13,13 +13,20 @@ from hypothesis import strategies as st
 from members_games import WORDS, draw, memoriser, sampler
 from scipy import stats
 
-from dosimeter import Audit, OneRun, Validity, audit_members_only, fair_coins
+from dosimeter import Audit, InputError, OneRun, Validity, audit_members_only, fair_coins
 from dosimeter.attacks.references import reference
 from dosimeter.attacks.stacked import Content, class_columns, content_scores, joined, token_columns
-from dosimeter.audits.members_only.contest import ANCHORS, anchor_and_pools, contest, stand_in
-from dosimeter.audits.members_only.game import deal, shown
+from dosimeter.audits.members_only.measure import bounds_of_draws
 from dosimeter.audits.members_only.null_band import Pair
-from dosimeter.audits.members_only.run import throws_of
+from dosimeter.audits.members_only.pair_classifier import (
+    SHARED_REFERENCES,
+    ask_reference,
+    pair_classifier,
+    reference_pools,
+)
+from dosimeter.audits.members_only.result import MembersOnlyDetails, MembersOnlyMetadata
+from dosimeter.audits.members_only.split import coin_evidence, split_records
+from dosimeter.engine import RunOptions
 from dosimeter.models import Outputs
 
 
@@ -50,7 +57,7 @@ def test_the_headline_is_a_measurement_and_says_so():
     methods = [e.method for e in audit.estimates]
     assert methods.count("panoramia") == 3
     run = audit.estimates[methods.index("one-run on generated non-members")]
-    assert run.validity == Validity.MEASUREMENT and "no bound" in run.claim
+    assert run.validity == Validity.MEASUREMENT and "not a bound on ε" in run.claim
 
 
 def test_targets_share_baseline_and_coins():
@@ -88,10 +95,10 @@ def test_every_target_has_its_own_bounds():
     assert first["epsilon"] == next(e for e in audit.estimates if e.method == "panoramia, real non-members").epsilon
 
 
-def test_bounds_of_throws_by_hand():
+def test_bounds_of_draws_by_hand():
     rng = np.random.default_rng(21)
     pair = Pair(rng.normal(1, 1, 300), rng.normal(0, 1, 300))
-    found = throws_of(pair, 60, 0.025, [5, 6, 7]).bounds
+    found = bounds_of_draws(pair, 60, 0.025, [5, 6, 7]).bounds
     for seed, bound in zip((5, 6, 7), found, strict=True):
         coins = fair_coins(300, seed)
         right = int(coins[np.argsort(-np.where(coins, *pair))[:60]].sum())
@@ -116,6 +123,39 @@ def test_same_seed_same_numbers_and_back_from_json():
     assert Audit.from_json(one.to_json()).to_dict() == one.to_dict()
 
 
+def test_files_of_version_1_are_read_with_their_notes():
+    """Version 1 had the caller's notes among the metadata, an empty object for no curve, and no neighbours."""
+    X, y = draw(300, 9)
+    common = {"generator": sampler, "references": 0, "repeats": 2, "metadata": {"unit_of_privacy": "one person"}}
+    audit = audit_members_only(memoriser(X, y, 3.0), (X, y), **common)
+    values = {**audit.to_dict(), "schema": 1, "curve": {}}
+    values["metadata"] = {**values["metadata"], **values["metadata"].pop("notes")}
+    values["estimates"] = [{k: v for k, v in e.items() if k != "neighbours"} for e in values["estimates"]]
+    again = Audit.from_dict(values)
+    assert isinstance(again.details, MembersOnlyDetails) and again.details == audit.details
+    assert isinstance(again.metadata, MembersOnlyMetadata)
+    assert again.metadata["unit_of_privacy"] == audit.metadata.notes["unit_of_privacy"] == "one person"
+
+
+def test_where_it_runs_is_one_value_and_the_old_keywords_work():
+    X, y = draw(300, 9)
+    model, sizes = memoriser(X, y, 3.0), []
+
+    def batched(rows):
+        sizes.append(len(rows))
+        return model(rows)
+
+    common = {"generator": sampler, "references": 0, "repeats": 1}
+    new = audit_members_only(batched, (X, y), run=RunOptions(batch_size=40), **common)
+    with pytest.warns(DeprecationWarning, match=r"pass run=RunOptions\(batch_size=…\)"):
+        old = audit_members_only(batched, (X, y), batch_size=40, **common)
+    assert new.to_dict() == old.to_dict() and max(sizes) == 40
+    with pytest.raises(InputError, match="batch_size was passed beside run"):
+        audit_members_only(batched, (X, y), run=RunOptions(), batch_size=40, **common)
+    with pytest.raises(InputError, match="takes no argument 'batchsize'"):
+        audit_members_only(batched, (X, y), batchsize=40, **common)
+
+
 def test_strength_of_the_baseline():
     strength = audited().details["strength"]
     assert [r["share"] for r in strength["size"]] == [1 / 8, 1 / 4, 1 / 2, 1.0]
@@ -123,7 +163,7 @@ def test_strength_of_the_baseline():
     assert strength["rising"] == (strength["rising_p_value"] <= 0.05)
 
 
-def test_naive_and_ranked_and_without_stand_ins():
+def test_naive_and_ranked_and_without_references():
     X, y = draw(300, 10)
     model = memoriser(X, y, 3.0)
     common = {"generator": sampler, "repeats": 2}
@@ -132,12 +172,12 @@ def test_naive_and_ranked_and_without_stand_ins():
     assert not any("third of the members" in w for w in naive.headline.warnings)  # tables are silent without a leak
     ranked = audit_members_only(model, (X, y), guesses="ranked", references=0, **common)
     assert ranked.details["null"] is None
-    assert any("no stand-ins" in w for w in ranked.headline.warnings)
+    assert any("no reference models" in w for w in ranked.headline.warnings)
     fixed = audit_members_only(model, (X, y), guesses=20, references=0, helper="none", **common)
     assert fixed.details["targets"][0]["guesses"] == 20
 
 
-def test_a_trainer_of_the_caller_makes_the_stand_ins():
+def test_a_trainer_of_the_caller_makes_the_references():
     seen = []
 
     def train(X, y, seed):
@@ -146,20 +186,20 @@ def test_a_trainer_of_the_caller_makes_the_stand_ins():
 
     X, y = draw(300, 11)
     audit_members_only(memoriser(X, y, 3.0), (X, y), generator=sampler, reference=train, references=3, repeats=1)
-    assert len(seen) == ANCHORS + 2 * 3 and len({s for _, s in seen}) == len(seen)
-    assert sorted(size for size, _ in seen) == [60] * ANCHORS + [100] * 6
+    assert len(seen) == SHARED_REFERENCES + 2 * 3 and len({s for _, s in seen}) == len(seen)
+    assert sorted(size for size, _ in seen) == [60] * SHARED_REFERENCES + [100] * 6
 
 
-def test_a_stand_in_never_saw_what_it_is_asked_about():
+def test_a_reference_never_saw_what_it_is_asked_about():
     X, y = draw(300, 23)
-    game = deal((X, y), generator=sampler, splits=(0.4, 0.3, 0.3), audit_size=None, seed=1)
-    field = contest(game, seed=0)
-    anchor, pools = anchor_and_pools(game, seed=2)
+    records = split_records((X, y), generator=sampler, splits=(0.4, 0.3, 0.3), audit_size=None, seed=1)
+    classifier = pair_classifier(records, seed=0)
+    shared, pools = reference_pools(records, seed=2)
     met = []
 
     def train(X, y, seed):
         known = {row.tobytes() for row in X}
-        assert not known & {row.tobytes() for row in anchor.X}
+        assert not known & {row.tobytes() for row in shared.X}
 
         def logits(rows):
             met.append(sum(row.tobytes() in known for row in rows))
@@ -167,12 +207,12 @@ def test_a_stand_in_never_saw_what_it_is_asked_about():
 
         return logits
 
-    found = stand_in(field, pools, seed=3, variant=0, trainer=train)
+    answers = ask_reference(classifier, pools, seed=3, variant=0, trainer=train)
     assert met and not any(met)
-    assert len(found.train) == 180 and len(found.audit) == 180
+    assert len(answers.train) == 180 and len(answers.audit) == 180
 
 
-def test_tables_of_the_caller_go_to_the_stand_ins():
+def test_tables_of_the_caller_go_to_the_references():
     pd = pytest.importorskip("pandas")
     X, y = draw(240, 24)
 
@@ -208,24 +248,25 @@ def test_images_without_torch(monkeypatch):
     assert any("weak evidence" in w for w in audit.headline.warnings)
 
 
-def test_a_game_is_cut_without_overlap():
+def test_records_are_divided_without_overlap():
     X, y = draw(400, 13)
-    game = deal((X, y), generator=sampler, splits=(0.4, 0.3, 0.3), audit_size=None, seed=1)
-    parts = [game.held, game.real["train"], game.real["audit"]]
-    assert [len(p) for p in parts] == [160, 120, 120]
-    rows = [{r.tobytes() for r in p.X} for p in parts]
-    made = [{r.tobytes() for r in p.X} for p in (game.helper, game.made["train"], game.made["audit"])]
+    records = split_records((X, y), generator=sampler, splits=(0.4, 0.3, 0.3), audit_size=None, seed=1)
+    sets = [records.for_generator, records.train.members, records.audit.members]
+    assert [len(s) for s in sets] == [160, 120, 120]
+    rows = [{r.tobytes() for r in s.X} for s in sets]
+    generated = (records.for_helper, records.train.nonmembers, records.audit.nonmembers)
+    made = [{r.tobytes() for r in s.X} for s in generated]
     assert all(not a & b for group in (rows, made) for a, b in combinations(group, 2))
     assert set.union(*rows) <= {r.tobytes() for r in X}
-    smaller = deal((X, y), generator=sampler, splits=(0.4, 0.3, 0.3), audit_size=60, seed=1)
-    assert smaller.pairs == 60 and len(smaller.real["train"]) == 180
+    smaller = split_records((X, y), generator=sampler, splits=(0.4, 0.3, 0.3), audit_size=60, seed=1)
+    assert smaller.pairs == 60 and len(smaller.train.members) == 180
 
 
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=20)
 def test_coins_show_one_of_each_pair(seed):
     real, made = np.arange(40.0), -np.arange(1.0, 41.0)
-    evidence = shown(real, made, seed=seed)
+    evidence = coin_evidence(real, made, seed=seed)
     assert isinstance(evidence, OneRun) and evidence.mask_seed == seed
     np.testing.assert_array_equal(evidence.scores >= 0, evidence.included)
     np.testing.assert_array_equal(np.where(evidence.included, real, made), evidence.scores)
@@ -233,14 +274,15 @@ def test_coins_show_one_of_each_pair(seed):
 
 def test_filter_is_used_and_reported():
     X, y = draw(300, 14)
-    game = deal(
+    records = split_records(
         (X, y), generator=sampler, splits=(0.4, 0.3, 0.3), audit_size=None, keep=lambda X, y: X[:, 0] > -1, seed=0
     )
-    assert all((p.X[:, 0] > -1).all() for p in (game.helper, *game.made.values()))
-    assert game.facts["filtered"] > 0 and any("filter dropped" in w for w in game.warnings)
+    generated = (records.for_helper, records.train.nonmembers, records.audit.nonmembers)
+    assert all((s.X[:, 0] > -1).all() for s in generated)
+    assert records.counts.filtered > 0 and any("filter dropped" in w for w in records.warnings)
 
 
-# --- classifiers and stand-ins -----------------------------------------------------------------------------
+# --- classifiers and references ----------------------------------------------------------------------------
 
 
 def test_content_scores_of_training_records_are_out_of_fold():
@@ -272,7 +314,7 @@ def test_token_columns_by_hand():
     assert found[0, 5] == pytest.approx(math.log(5))
 
 
-def test_stand_ins_of_a_table_are_trained_shorter_and_longer():
+def test_references_of_a_table_are_trained_shorter_and_longer():
     X, y = draw(1600, 26)
     inside, outside = Content("tabular", X[:800], y[:800]), Content("tabular", X[800:], y[800:])
     gap = []
@@ -282,7 +324,7 @@ def test_stand_ins_of_a_table_are_trained_shorter_and_longer():
     assert gap[2] > gap[0] > max(gap[1], gap[3])
 
 
-def test_n_gram_stand_in_counts_words():
+def test_n_gram_reference_counts_words():
     texts = ["a b c", "a b d", "a b c"]
     ask = reference(Content("text", texts, None), seed=0)
     found = ask(Content("text", ["a b c", "zz yy"], None))
@@ -297,7 +339,7 @@ def test_n_gram_stand_in_counts_words():
     assert found[1, 0] == pytest.approx(-math.log(uniform))
 
 
-def test_text_stand_in_prefers_its_own_language():
+def test_text_reference_prefers_its_own_language():
     rng = np.random.default_rng(16)
     ordered = [" ".join(WORDS[(s + k) % 12] for k in range(8)) for s in rng.integers(0, 12, 300)]
     mixed = [" ".join(rng.choice(WORDS, 8)) for _ in range(300)]

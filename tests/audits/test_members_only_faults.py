@@ -9,7 +9,7 @@ import pytest
 from members_games import draw, memoriser, sampler
 
 from dosimeter import InputError, audit_members_only
-from dosimeter.audits.members_only.game import FEWEST, deal
+from dosimeter.audits.members_only.split import FEWEST, split_records
 
 GOOD = draw(300, 17)
 MODEL = memoriser(*GOOD, 2.0)
@@ -45,14 +45,15 @@ def with_copies(X, y, share):
 def test_a_few_copies_are_left_out_and_reported():
     X, y = GOOD
     arguments = {"splits": (0.4, 0.3, 0.3), "audit_size": None, "seed": 0}
-    game = deal((X, y), generator=with_copies(X, y, 0.04), **arguments)
+    records = split_records((X, y), generator=with_copies(X, y, 0.04), **arguments)
     known = {row.tobytes() for row in X}
-    assert not any(row.tobytes() in known for p in (game.helper, *game.made.values()) for row in p.X)
-    assert game.facts["copies_left_out"] == game.facts["copies_of_members"] > 0
-    assert any("left out" in w for w in game.warnings)
+    sets = (records.for_helper, records.train.nonmembers, records.audit.nonmembers)
+    assert not any(row.tobytes() in known for s in sets for row in s.X)
+    assert records.counts.copies_left_out == records.counts.copies_of_members > 0
+    assert any("left out" in w for w in records.warnings)
     refuse("exact copies", generator=with_copies(X, y, 0.08))
     made, labels = with_copies(X, y, 0.03)(300, 1)
-    refuse("no copies of members", generated=(made, labels))
+    refuse("not copies of members", generated=(made, labels))
 
 
 def test_copies_are_kept_where_members_repeat_each_other():
@@ -64,9 +65,9 @@ def test_copies_are_kept_where_members_repeat_each_other():
         made = r.integers(0, 5, (count, 4)) + np.where(r.random((count, 1)) < 0.9, 0.01 * r.random((count, 1)), 0.0)
         return made, r.integers(0, 2, count)
 
-    game = deal((X, y), generator=alike, splits=(0.4, 0.3, 0.3), audit_size=None, seed=0)
-    assert game.facts["copies_of_members"] > 0 and game.facts["copies_left_out"] == 0
-    assert any("were kept" in w for w in game.warnings)
+    records = split_records((X, y), generator=alike, splits=(0.4, 0.3, 0.3), audit_size=None, seed=0)
+    assert records.counts.copies_of_members > 0 and records.counts.copies_left_out == 0
+    assert any("were kept" in w for w in records.warnings)
 
 
 def test_a_generator_that_repeats_itself_is_refused():
@@ -88,7 +89,7 @@ def test_other_shapes_missing_labels_and_nan_are_refused():
 
 def test_identical_guesses_are_refused(monkeypatch):
     monkeypatch.setattr(
-        "dosimeter.audits.members_only.contest.stacked_scores",
+        "dosimeter.audits.members_only.pair_classifier.stacked_scores",
         lambda train, member, audit, *, seed: np.ones(len(audit)),
     )
     refuse("guesses about model are identical", references=0)

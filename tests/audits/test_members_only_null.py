@@ -18,7 +18,7 @@ def test_no_leak_is_reported_as_none_in_95_percent_of_200_audits():
     passed = 0
     for _ in range(200):
         content = rng.normal(np.repeat([0.6, 0.0], 400), 1.0)
-        # Target and stand-ins: the same content, errors of their own, and those of the pool they learnt from.
+        # Target and references: the same content, errors of their own, and those of the pool they learnt from.
         found = content + rng.normal(0, 0.4, (9, 800)) + rng.normal(0, 0.05, (9, 1)) * np.repeat([1.0, 0.0], 400)
         found[0] += rng.normal(0, 0.4, 800)
         found[1:] += rng.normal(0, 0.4, 800)
@@ -30,18 +30,18 @@ def test_no_leak_is_reported_as_none_in_95_percent_of_200_audits():
 def test_a_leak_is_seen():
     rng = np.random.default_rng(6)
     content = rng.normal(np.repeat([0.6, 0.0], 1000), 1.0)
-    stand_ins = [Pair(row[:1000], row[1000:]) for row in content + rng.normal(0, 0.4, (6, 2000))]
+    references = [Pair(row[:1000], row[1000:]) for row in content + rng.normal(0, 0.4, (6, 2000))]
     leaking = content + rng.normal(0, 0.4, 2000) + np.repeat([0.4, 0.0], 1000)
-    assert judge(Pair(leaking[:1000], leaking[1000:]), stand_ins, level=0.05).stands_out
+    assert judge(Pair(leaking[:1000], leaking[1000:]), references, level=0.05).stands_out
 
 
 def test_a_leak_of_few_records_is_seen_in_the_first_part():
     rng = np.random.default_rng(7)
     content = rng.normal(0.0, 1.0, 4000)
-    stand_ins = [Pair(row[:2000], row[2000:]) for row in content + rng.normal(0, 0.2, (8, 4000))]
+    references = [Pair(row[:2000], row[2000:]) for row in content + rng.normal(0, 0.2, (8, 4000))]
     leaking = content + rng.normal(0, 0.2, 4000)
     leaking[:60] += 8.0
-    found = judge(Pair(leaking[:2000], leaking[2000:]), stand_ins, level=0.05)
+    found = judge(Pair(leaking[:2000], leaking[2000:]), references, level=0.05)
     assert found.stands_out and found.first_part > found.first_part_limit
 
 
@@ -49,7 +49,7 @@ def test_a_leak_of_few_records_is_seen_in_the_first_part():
 def test_prediction_limit_is_passed_as_often_as_it_says(count, level):
     rng = np.random.default_rng(8)
     draws = rng.normal(3.0, 2.0, (40_000, count + 1))
-    draws[:, 1:] += rng.normal(0.0, 2.0, (40_000, 1))  # the pool of the stand-ins
+    draws[:, 1:] += rng.normal(0.0, 2.0, (40_000, 1))  # the pool of the references
     mean, deviation = draws[:, 1:].mean(axis=1), draws[:, 1:].std(axis=1, ddof=1)
     reach = stats.t.ppf(1 - level, count - 1) * math.sqrt(2 + 1 / count)
     limits = np.array([prediction_limit(row, level) for row in draws[:200, 1:]])
@@ -58,7 +58,7 @@ def test_prediction_limit_is_passed_as_often_as_it_says(count, level):
     assert stats.binomtest(passed, 40_000, level).pvalue > 1e-3
 
 
-def test_equal_stand_ins_leave_room_for_chance_in_the_first_part():
+def test_equal_references_leave_room_for_chance_in_the_first_part():
     rng = np.random.default_rng(22)
     base = Pair(rng.normal(0.3, 1, 200), rng.normal(0, 1, 200))
     found = judge(base, [base] * 8, level=0.02)
@@ -81,8 +81,8 @@ def test_prediction_limit_moves_with_its_values(values, shift, scale):
 def test_first_part_by_a_second_route(seed):
     rng = np.random.default_rng(seed)
     pair = Pair(rng.normal(0.5, 1, 60).round(1), rng.normal(0, 1, 80).round(1))
-    edges = sorted(set(pair.made) | set(pair.real), reverse=True)
-    points = [(0.0, 0.0)] + [((pair.made >= e).mean(), (pair.real >= e).mean()) for e in edges]
+    edges = sorted(set(pair.nonmembers) | set(pair.members), reverse=True)
+    points = [(0.0, 0.0)] + [((pair.nonmembers >= e).mean(), (pair.members >= e).mean()) for e in edges]
     total = 0.0
     for f in np.linspace(0.0, FIRST_PART, 201):
         # On a vertical step the value at its upper end counts.

@@ -143,7 +143,7 @@ def test_groups_may_be_named_and_are_checked():
     assert (made[:, [0, 1, 3]].sum(axis=1) == 1).all()
     with pytest.raises(InputError, match="exactly one 1"):
         GaussianCopula(groups=[[0, 1]]).fit(X, seed=0)
-    with pytest.raises(InputError, match="no column"):
+    with pytest.raises(InputError, match="not a column"):
         GaussianCopula(groups=[[0, 17]]).fit(X, seed=0)
     with pytest.raises(InputError, match="twice"):
         GaussianCopula(groups=[[0, 1, 3], [0]]).fit(X, seed=0)

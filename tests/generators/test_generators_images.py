@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dosimeter._validate import InputError
 from dosimeter.generators import PcaMixture, check_copies, same_shape
-from dosimeter.generators.images import Mixture, fit_mixture, parts_for
+from dosimeter.generators.images import ClassMixture, fit_mixture, parts_for
 from dosimeter.generators.pixels import pixel_map, read_images
 from dosimeter.generators.protocol import read_members
 
@@ -114,7 +114,7 @@ def test_a_mixture_is_fitted_and_drawn_from():
     assert np.abs(drawn.mean(axis=0) - points.mean(axis=0)).max() < 0.3
     assert np.abs(np.cov(drawn.T) - np.cov(points.T)).max() < 1.0
     assert found.draw(0, rng).shape == (0, 2)
-    known = Mixture(np.array([0.25, 0.75]), centres, np.zeros((2, 2, 2)), None).draw(8000, rng)
+    known = ClassMixture(np.array([0.25, 0.75]), centres, np.zeros((2, 2, 2)), None).draw(8000, rng)
     assert abs((known[:, 0] > 0).mean() - 0.75) < 5 * math.sqrt(0.75 * 0.25 / 8000)
 
 

@@ -185,7 +185,7 @@ def test_more_members_give_more_bins():
         (TreeModel(bins=1), np.zeros((60, 2)), "bins"),
         (TreeModel(bins="many"), np.zeros((60, 2)), "bins"),
         (TreeModel(), np.full((60, 2), np.inf), "infinite"),
-        (TreeModel(categorical=["x"]), np.zeros((60, 2)), "no column"),
+        (TreeModel(categorical=["x"]), np.zeros((60, 2)), "not a column"),
     ],
 )
 def test_bad_input_is_refused(model, members, words):

@@ -14,12 +14,37 @@ from dosimeter.generators.table import is_absent
 
 
 def check_copies(members: Any, generated: Any) -> float:
-    """The share of generated records that are equal to a member in every feature; labels do not count."""
+    """Count the generated records that equal a member in every feature; labels do not count.
+
+    Args:
+        members: X or (X, y).
+        generated: Records of the same form.
+
+    Returns:
+        The share of generated records that are copies.
+
+    Raises:
+        InputError: If the records are of another kind, shape or columns than the members.
+
+    >>> check_copies(np.eye(3), np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]))
+    0.5
+    """
     return float(copied(members, generated).mean())
 
 
 def copied(members: Any, generated: Any) -> BoolArray:
-    """Which generated records are equal to a member in every feature; white space in texts does not count."""
+    """Mark the generated records that equal a member in every feature; white space in texts does not count.
+
+    Args:
+        members: X or (X, y).
+        generated: Records of the same form.
+
+    Returns:
+        True for each generated record that is a copy.
+
+    Raises:
+        InputError: If the records are of another kind, shape or columns than the members.
+    """
     first, second = _alike(members, generated)
     if first.kind == "text":
         known = {" ".join(str(text).split()) for text in first.X}
@@ -31,9 +56,16 @@ def copied(members: Any, generated: Any) -> BoolArray:
 
 
 def same_shape(members: Any, generated: Any, *, count: int | None = None, missing: bool = True) -> None:
-    """Refuse generated records that are of another kind, shape or columns, too few, or not numbers.
+    """Refuse generated records that do not have the form of the members.
 
-    `missing` allows NaN where the same column of the members has one.
+    Args:
+        members: X or (X, y).
+        generated: The records to check.
+        count: The fewest records there must be; None for any number.
+        missing: Whether a value may be missing (NaN, None) where the same column of the members has missing ones.
+
+    Raises:
+        InputError: If they are of another kind, shape or columns, too few, or not finite numbers.
     """
     first, second = _alike(members, generated)
     if count is not None and second.size < count:

@@ -1,4 +1,4 @@
-"""The generator that fits the form of the members."""
+"""The default generator for each kind of members."""
 
 from __future__ import annotations
 
@@ -15,24 +15,38 @@ NOMINAL_SHARE = 1 / 3  # bench/generators.py: where the tree is harder to tell f
 
 
 def choose(members: Any) -> Choice:
-    """The default generator for these members, their kind, and why it was taken."""
-    found = read_members(members)
-    if found.kind == "tabular":
-        return Choice(*_tabular(found))
-    if found.kind == "image":
+    """Choose the default generator for these members.
+
+    Args:
+        members: X or (X, y): a table, images or texts.
+
+    Returns:
+        A `TreeModel` for a table with many unordered columns, else a `GaussianCopula`; a `SmoothedBootstrap` for
+        images; an `NGram` for texts. Also the kind of the members, and the reason.
+
+    Raises:
+        InputError: If the members are of no kind that generators know.
+
+    >>> choose(["a text", "another text"]).generator.name
+    'n-gram with Kneser–Ney smoothing'
+    """
+    records = read_members(members)
+    if records.kind == "tabular":
+        return Choice(*_tabular(records))
+    if records.kind == "image":
         reason = "members is an array of images: shaken members keep the contrast of small images and need no torch"
         return Choice(SmoothedBootstrap(), "image", reason)
     reason = "members is a list of texts: an n-gram model with back-off needs no torch"
     return Choice(NGram(), "text", reason)
 
 
-def _tabular(found: Members) -> tuple[Generator, str, str]:
+def _tabular(records: Members) -> tuple[Generator, str, str]:
     """A tree where many columns have three or more unordered values, which a copula must put in an order."""
-    columns = read_table(found.X, found.y).columns
+    columns = read_table(records.X, records.y).columns
     nominal = sum(column.levels is not None and len(column.levels) > 2 for column in columns)
     seen = f"members is a table and {nominal} of its {len(columns)} variables have three or more unordered values"
     tree = TreeModel()
-    if found.size >= tree.minimum and nominal >= NOMINAL_SHARE * len(columns):
+    if records.size >= tree.minimum and nominal >= NOMINAL_SHARE * len(columns):
         return tree, "tabular", f"{seen}: a tree of columns keeps every two-way table along its edges"
     return (
         GaussianCopula(),

@@ -24,7 +24,7 @@ class FittedClasses:
     texts: tuple[Fitted, ...]
 
     def sample(self, count: int, *, seed: int) -> tuple[list[str], Array]:
-        """`count` texts with their labels: a class drawn by its share, then a text of this class."""
+        """Sample `count` texts with their labels: a class by its share, then a text of this class."""
         size = check_count(count)
         pick, *own = streams(seed, 1 + self.shares.size)
         codes = pick.choice(self.shares.size, size, p=self.shares)

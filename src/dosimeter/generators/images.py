@@ -22,7 +22,7 @@ RIDGE = 1e-3  # of the mean variance, added to the diagonal of every covariance
 
 
 @dataclass(frozen=True, eq=False)
-class Mixture:
+class ClassMixture:
     """Weights, means and roots of the covariances of one class, and its pixel map."""
 
     weights: FloatArray
@@ -43,9 +43,19 @@ class Mixture:
 
 @dataclass(frozen=True)
 class PcaMixture:
-    """Principal components, then a Gaussian mixture in them; pixels get the members' distribution afterwards.
+    """Generate small images from a Gaussian mixture in their principal components.
 
-    `dimensions` is the most principal components, `parts` the Gaussians of each class (None: one for each 150 members).
+    Pixels get the members' distribution afterwards.
+
+    Args:
+        dimensions: The most principal components.
+        parts: How many Gaussians each class has; None for one for each 150 members.
+        name: What the page calls it.
+        minimum: The fewest members that it can be fitted to.
+
+    >>> images = np.random.default_rng(0).random((60, 4, 4))
+    >>> PcaMixture().fit(images, seed=0).sample(5, seed=1).shape
+    (5, 4, 4)
     """
 
     dimensions: int = 100
@@ -54,13 +64,24 @@ class PcaMixture:
     minimum: int = 50
 
     def fit(self, members: Any, *, seed: int) -> FittedMixture:
-        """Fit the components and the mixtures."""
-        found = require_members(members, kind="image", minimum=self.minimum, caller="the image mixture")
+        """Fit the principal components, and a mixture for each class.
+
+        Args:
+            members: Images X, or (X, y); labels make the images of each class.
+            seed: Decides every random choice.
+
+        Returns:
+            What samples new records.
+
+        Raises:
+            InputError: If the members are of another kind or too few.
+        """
+        records = require_members(members, kind="image", minimum=self.minimum, caller="the image mixture")
         most = check.whole("dimensions", self.dimensions, 1, "pass e.g. 100")
         parts = None if self.parts is None else check.whole("parts", self.parts, 1, "pass e.g. 5 for each class")
-        images = read_images(found)
+        images = read_images(records)
         basis_stream, *own = streams(seed, 1 + images.classes.size)
-        mean, basis = _principal(images.rows, min(most, found.size // 5, images.rows.shape[1]), basis_stream)
+        mean, basis = _principal(images.rows, min(most, records.size // 5, images.rows.shape[1]), basis_stream)
         points = (images.rows - mean) @ basis.T
         mixtures = []
         for code, rng in enumerate(own):
@@ -68,10 +89,10 @@ class PcaMixture:
             count = int(mine.sum())
             bare = fit_mixture(points[mine], parts_for(count) if parts is None else min(parts, count), rng)
             reference = bare.draw(max(REFERENCE, 2 * count), rng) @ basis + mean
-            mixed = Mixture(bare.weights, bare.means, bare.roots, pixel_map(images.rows[mine], reference))
+            mixed = ClassMixture(bare.weights, bare.means, bare.roots, pixel_map(images.rows[mine], reference))
             mixtures.append(mixed)
         return FittedMixture(
-            without_images(images), mean, basis, tuple(mixtures), np.bincount(images.codes) / found.size
+            without_images(images), mean, basis, tuple(mixtures), np.bincount(images.codes) / records.size
         )
 
 
@@ -87,11 +108,11 @@ class FittedMixture:
     images: Images
     mean: FloatArray
     basis: FloatArray
-    mixtures: tuple[Mixture, ...]
+    mixtures: tuple[ClassMixture, ...]
     shares: FloatArray
 
     def sample(self, count: int, *, seed: int) -> Any:
-        """`count` new images, with labels if the members had them."""
+        """Sample `count` new images, with labels if the members had them."""
         return class_samples(
             self.images, self.mixtures, self.shares, lambda z, _: z @ self.basis + self.mean, count, seed
         )
@@ -141,7 +162,7 @@ def _principal(rows: Array, most: int, rng: np.random.Generator) -> tuple[FloatA
     return model.mean_.astype(np.float64), model.components_.astype(np.float64)
 
 
-def fit_mixture(points: FloatArray, parts: int, rng: np.random.Generator) -> Mixture:
+def fit_mixture(points: FloatArray, parts: int, rng: np.random.Generator) -> ClassMixture:
     """A Gaussian mixture with full covariances, without a pixel map."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture
@@ -151,7 +172,7 @@ def fit_mixture(points: FloatArray, parts: int, rng: np.random.Generator) -> Mix
         parts, reg_covar=RIDGE, max_iter=50, init_params="k-means++", random_state=int(rng.integers(1 << 31))
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a mixture that still moves a little is a mixture
+        warnings.simplefilter("ignore", ConvergenceWarning)  # one that has not quite converged serves as well
         model.fit(points / np.sqrt(scale))
     roots = np.linalg.cholesky(model.covariances_ * scale)
-    return Mixture(model.weights_ / model.weights_.sum(), model.means_ * np.sqrt(scale), roots, None)
+    return ClassMixture(model.weights_ / model.weights_.sum(), model.means_ * np.sqrt(scale), roots, None)

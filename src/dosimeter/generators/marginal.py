@@ -66,12 +66,12 @@ class Marginal:
         density = _density(cut)
         cut = np.where(np.isfinite(cut), cut, 0.0)
         scores = self.scores()
-        found = np.empty(TERMS)
+        coefficients = np.empty(TERMS)
         before, now = np.zeros_like(cut), density.copy()  # h_k(t) φ(t), by the three-term recurrence
         for k in range(1, TERMS + 1):
-            found[k - 1] = (scores * (now[:-1] - now[1:])).sum() / np.sqrt(k)
+            coefficients[k - 1] = (scores * (now[:-1] - now[1:])).sum() / np.sqrt(k)
             before, now = now, (cut * now - np.sqrt(k - 1) * before) / np.sqrt(k)
-        return found
+        return coefficients
 
 
 def _thresholds(edges: FloatArray) -> FloatArray:

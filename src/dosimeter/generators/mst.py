@@ -25,7 +25,21 @@ from dosimeter.generators.tree import FittedTree, discretised, spanning_tree, tr
 
 @dataclass(frozen=True)
 class Mst:
-    """A maximum spanning tree estimated by mbi; `noise` is the standard deviation of the noise in each count."""
+    """Generate tables from a maximum spanning tree that mbi estimates; needs the extra `tabular`.
+
+    It has no differential-privacy guarantee, even with noise: bins and tree come from the members as they are.
+
+    Args:
+        noise: The standard deviation of the noise in each count, in records.
+        bins: The most bins of a numeric column; None chooses by the number of members.
+        steps: Steps of mbi's estimation.
+        groups: The one-hot blocks, each by the names or places of its columns; "detect" finds contiguous ones.
+        categorical: The numeric columns whose order means nothing.
+        name: What the page calls it.
+        minimum: The fewest members that it can be fitted to.
+
+    >>> Mst(noise=5.0).fit((X, y), seed=0).sample(100, seed=1)  # doctest: +SKIP
+    """
 
     noise: float = 0.0
     bins: int | None = None
@@ -36,15 +50,26 @@ class Mst:
     minimum: int = 50
 
     def fit(self, members: Any, *, seed: int) -> FittedTree:
-        """Choose the tree, perturb its tables, estimate."""
+        """Choose the tree, add noise to its tables and estimate.
+
+        Args:
+            members: A table X, or (X, y).
+            seed: Decides the noise.
+
+        Returns:
+            What samples new records.
+
+        Raises:
+            InputError: If the members are of another kind or too few, or an argument is out of range.
+        """
         noise = check.within("noise", self.noise, 0.0, np.inf, "pass a number of records, e.g. 5", include="[)")
         steps = check.whole("steps", self.steps, 1, "pass e.g. 1000")
         (rng,) = streams(seed, 1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # advice about settings of JAX
             mbi = _optional.require("mbi", extra="tabular", caller="dosimeter.generators.Mst")
-        found = require_members(members, kind="tabular", minimum=self.minimum, caller="MST")
-        table = read_table(found.X, found.y, groups=self.groups, categorical=self.categorical)
+        records = require_members(members, kind="tabular", minimum=self.minimum, caller="MST")
+        table = read_table(records.X, records.y, groups=self.groups, categorical=self.categorical)
         columns, codes = discretised(table, self.bins)
         tables = pair_tables(codes, np.array([column.size for column in columns], np.int64))
         order, parent = spanning_tree(mutual_information(tables))

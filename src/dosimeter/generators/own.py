@@ -23,14 +23,36 @@ _LABELS = ("label", "y")
 
 @dataclass(frozen=True)
 class OwnSampler:
-    """A function `sample(count, seed)` that returns records of the members' form, such as a trained CTGAN."""
+    """Take a function of the caller as a generator, such as a trained CTGAN.
+
+    Args:
+        function: Called as `function(count, seed)`; returns records of the members' form.
+        name: What the page calls it.
+        minimum: The fewest members.
+
+    >>> def noise(count, seed):
+    ...     return np.random.default_rng(seed).normal(size=(count, 2))
+    >>> OwnSampler(noise).fit(np.zeros((9, 2))).sample(4, seed=1).shape
+    (4, 2)
+    """
 
     function: Callable[[int, int], Any]
     name: str = "own sampler"
     minimum: int = 1
 
     def fit(self, members: Any, *, seed: int = 0) -> FittedSampler:
-        """Keep the members to compare the samples with; the function is fitted already."""
+        """Keep some members to compare the samples with; the function must have been fitted before.
+
+        Args:
+            members: X or (X, y).
+            seed: Checked, and not used here.
+
+        Returns:
+            What samples new records.
+
+        Raises:
+            InputError: If the members cannot be read, or the function cannot be called.
+        """
         check.seed(seed)
         if not callable(self.function):
             raise InputError(f"function must be callable as sample(count, seed), got {show(self.function)}.")
@@ -45,7 +67,7 @@ class FittedSampler:
     example: Any
 
     def sample(self, count: int, *, seed: int) -> Any:
-        """The first `count` records that the function gives, checked against the members' form."""
+        """Take the first `count` records that the function gives, checked against the members' form."""
         size, number = check_count(count), check.seed(seed)
         try:
             made = self.function(size, number)
@@ -55,17 +77,25 @@ class FittedSampler:
                 "make it callable as sample(count, seed)."
             ) from error
         same_shape(self.example, made, count=size)
-        found = read_members(made, name="generated")
-        return found_rows(found, np.arange(size))
+        records = read_members(made, name="generated")
+        return some_records(records, np.arange(size))
 
 
 @dataclass(frozen=True)
 class GeneratedFile:
-    """Records generated before: .npy, .npz (arrays X and y, or X), .csv, .parquet, or .txt with a text in each line.
+    """Take a file of records that were generated before.
 
-    Texts in a .csv or .parquet file stand in the column called text. `label` names the label column; without it the
-    columns called label and y are taken when the members have labels. An empty cell of a table is a missing value,
-    where the members have some in that column.
+    It may be .npy, .npz (arrays X and y, or X), .csv, .parquet, or .txt with one text in each line. Texts in a .csv or
+    .parquet file are in the column `text`. An empty cell of a table is a missing value, where the members have some in
+    that column.
+
+    Args:
+        path: The file.
+        label: The label column; None takes the column `label` or `y` if the members have labels.
+        name: What the page calls it.
+        minimum: The fewest members.
+
+    >>> GeneratedFile("generated.csv").fit((X, y)).sample(100, seed=0)  # doctest: +SKIP
     """
 
     path: str | os.PathLike[str]
@@ -74,7 +104,18 @@ class GeneratedFile:
     minimum: int = 1
 
     def fit(self, members: Any, *, seed: int = 0) -> FittedFile:
-        """Read the file and compare its records with the members' form."""
+        """Read the file and compare its records with the members' form.
+
+        Args:
+            members: X or (X, y).
+            seed: Checked, and not used here.
+
+        Returns:
+            What samples new records.
+
+        Raises:
+            InputError: If the file cannot be read, or its records do not have the form of the members.
+        """
         check.seed(seed)
         wanted = read_members(members)
         made = _read(Path(self.path), wanted, self.label)
@@ -90,17 +131,17 @@ class FittedFile:
     path: str
 
     def sample(self, count: int, *, seed: int) -> Any:
-        """`count` different records of the file, at random; refused when it has fewer."""
+        """Take `count` different records of the file at random; refuse if it has fewer."""
         size = check_count(count)
         if size > self.records.size:
             raise InputError(
                 f"{self.path} has {self.records.size} generated records and {size} are needed; generate more."
             )
         (rng,) = streams(seed, 1)
-        return found_rows(self.records, rng.permutation(self.records.size)[:size])
+        return some_records(self.records, rng.permutation(self.records.size)[:size])
 
 
-def found_rows(records: Members, rows: IntArray) -> Any:
+def some_records(records: Members, rows: IntArray) -> Any:
     """Some records of any form, in the order of the rows."""
     return joined(take(records.X, rows), None if records.y is None else records.y[rows])
 
@@ -118,8 +159,8 @@ def take(X: Any, rows: IntArray) -> Any:
 
 def _stub(members: Any) -> Any:
     """Enough members to know their form, without those that are not needed."""
-    found = read_members(members)
-    return members if found.kind == "tabular" else found_rows(found, np.arange(1))
+    records = read_members(members)
+    return members if records.kind == "tabular" else some_records(records, np.arange(1))
 
 
 def _read(path: Path, wanted: Members, label: str | None) -> Any:
@@ -135,8 +176,8 @@ def _read(path: Path, wanted: Members, label: str | None) -> Any:
     columns = read_columns(path, missing=not text)
     if ending == ".npz":
         names = pick(columns, path, ("X", "y"), ("x", "y")) if labelled else pick(columns, path, ("X",), ("x",))
-        found = columns[names[0]]
-        return joined(_texts(found) if text else found, columns[names[1]] if labelled else None)
+        values = columns[names[0]]
+        return joined(_texts(values) if text else values, columns[names[1]] if labelled else None)
     y = None
     if labelled:
         there = [name for name in ((label,) if label is not None else _LABELS) if name in columns]

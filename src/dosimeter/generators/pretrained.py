@@ -22,9 +22,24 @@ ATTEMPTS = 5  # at a text that came out empty
 
 @dataclass(frozen=True)
 class PretrainedText:
-    """A causal model and its tokenizer; `epochs` of fine-tuning are done on a copy, the given model stays as it is.
+    """Generate texts with a given Hugging Face causal model, fine-tuned on the members if asked for.
 
-    Texts begin after the first `prompt_tokens` tokens of held-out `prompts`, or at the model's start token.
+    The given model stays as it is: fine-tuning is done on a copy.
+
+    Args:
+        model: A causal language model.
+        tokenizer: Its tokenizer.
+        prompts: Held-out texts to begin with; without them texts begin at the model's start token.
+        prompt_tokens: How many tokens of a prompt are used.
+        top_p: Each token is drawn from the likeliest ones that have this share of the probability together.
+        most_tokens: The longest text.
+        epochs: Passes of fine-tuning over the members; 0 for none.
+        learning_rate: The rate of fine-tuning.
+        batch: How many texts are trained on or written at once.
+        name: What the page calls it.
+        minimum: The fewest members that it can be fitted to, for each class where there are labels.
+
+    >>> PretrainedText(model, tokenizer, epochs=1).fit(texts, seed=0).sample(10, seed=1)  # doctest: +SKIP
     """
 
     model: Any
@@ -40,14 +55,25 @@ class PretrainedText:
     minimum: int = 1
 
     def fit(self, members: Any, *, seed: int) -> FittedPretrained | FittedClasses:
-        """Fine-tune a copy of the model on the members, one for each class, or keep the model when `epochs` is 0."""
-        found = require_members(members, kind="text", minimum=self.minimum, caller="the model")
-        texts = read_texts(found)
-        if found.y is None:
+        """Fine-tune a copy of the model on the members, or keep the model if `epochs` is 0.
+
+        Args:
+            members: Texts, or (texts, y); labels give each class a copy of its own and need `epochs`.
+            seed: Decides every random choice.
+
+        Returns:
+            What samples new records.
+
+        Raises:
+            InputError: If the members are of another kind or too few, or an argument is out of range.
+        """
+        records = require_members(members, kind="text", minimum=self.minimum, caller="the model")
+        texts = read_texts(records)
+        if records.y is None:
             return self._tuned(texts, seed)
         if not self.epochs:
-            raise InputError("members has labels, and a model that is not tuned writes for no class; pass epochs.")
-        return fit_classes(self._tuned, found, minimum=self.minimum, seed=seed)
+            raise InputError("members has labels, and a model that is not fine-tuned knows no classes; pass epochs.")
+        return fit_classes(self._tuned, records, minimum=self.minimum, seed=seed)
 
     def _tuned(self, texts: list[str], seed: int) -> FittedPretrained:
         torch = torch_module()
@@ -96,7 +122,7 @@ class FittedPretrained:
     batch: int
 
     def sample(self, count: int, *, seed: int) -> list[str]:
-        """`count` texts without their prompts; a text that came out empty is written again."""
+        """Sample `count` texts without their prompts; a text that came out empty is written again."""
         size = check_count(count)
         torch = torch_module()
         (rng,) = streams(seed, 1)

@@ -1,4 +1,4 @@
-"""What a generator is: it is fitted to members and then samples synthetic non-members of the same form."""
+"""What a generator is: it learns from members and then samples synthetic non-members of the same form."""
 
 from __future__ import annotations
 
@@ -15,28 +15,52 @@ KINDS = ("tabular", "image", "text")
 
 @runtime_checkable
 class Fitted(Protocol):
-    """A generator that has seen its members."""
+    """Sample new records: what `Generator.fit` returns."""
 
     def sample(self, count: int, *, seed: int) -> Any:
-        """`count` records in the form of the members: X, or (X, y) when the members came with labels."""
+        """Sample new records.
+
+        Args:
+            count: How many.
+            seed: Decides which; the same seed gives the same records.
+
+        Returns:
+            Records in the form of the members: X, or (X, y) if the members came with labels.
+        """
 
 
 @runtime_checkable
 class Generator(Protocol):
-    """A recipe for synthetic records; `minimum` is the fewest members it can be fitted to."""
+    """Describe how synthetic records are made; any object with these members is a generator."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What the page calls it."""
 
     @property
-    def minimum(self) -> int: ...
+    def minimum(self) -> int:
+        """The fewest members that it can be fitted to."""
 
     def fit(self, members: Any, *, seed: int) -> Fitted:
-        """Learn the members' distribution; `members` is X or (X, y)."""
+        """Learn the distribution of the members.
+
+        Args:
+            members: X or (X, y): a table, images or texts.
+            seed: Decides every random choice of the training.
+
+        Returns:
+            What samples new records.
+        """
 
 
 class Choice(NamedTuple):
-    """A generator, the kind of the records (tabular, image or text) and why it was chosen."""
+    """Hold what `choose` found: a generator, the kind of the records and why it was chosen.
+
+    Args:
+        generator: The generator, not fitted yet.
+        kind: "tabular", "image" or "text".
+        reason: Why it was chosen, in one sentence.
+    """
 
     generator: Generator
     kind: str
@@ -44,7 +68,14 @@ class Choice(NamedTuple):
 
 
 class Members(NamedTuple):
-    """Records and labels (None when there are none), the number of records and their kind."""
+    """Hold records that were read and checked.
+
+    Args:
+        X: The records as they came.
+        y: Their labels as an array; None if there are none.
+        size: The number of records.
+        kind: "tabular", "image" or "text".
+    """
 
     X: Any
     y: Any
@@ -53,7 +84,21 @@ class Members(NamedTuple):
 
 
 def read_members(members: Any, *, name: str = "members") -> Members:
-    """Records and labels of X or (X, y), with the kind that they are."""
+    """Read records and find out of which kind they are.
+
+    Args:
+        members: X or (X, y): a table (n, d) or named columns, images (n, h, w[, c]), or a list of texts.
+        name: What messages call them.
+
+    Returns:
+        The records, their labels, their number and their kind.
+
+    Raises:
+        InputError: If they are of no kind that generators know, empty, or have labels of another length.
+
+    >>> read_members((np.zeros((5, 2)), np.arange(5))).kind
+    'tabular'
+    """
     X, y = members if isinstance(members, tuple) and len(members) == 2 else (members, None)
     if isinstance(members, tuple) and len(members) != 2:
         raise InputError(f"{name} as a tuple must be (X, y), got {len(members)} parts; pass X or (X, y).")
@@ -71,7 +116,7 @@ def read_members(members: Any, *, name: str = "members") -> Members:
 
 
 def kind_of(X: Any, *, name: str = "members") -> str:
-    """tabular, image or text, read from the form of the records."""
+    """Say whether records are tabular, image or text, from their form."""
     if isinstance(X, str):
         raise InputError(f"{name} is one string; pass a list of texts, one for each record.")
     if hasattr(X, "toarray"):
@@ -116,13 +161,15 @@ def _count(X: Any, name: str) -> int:
 
 
 def require_members(members: Any, *, kind: str, minimum: int, caller: str) -> Members:
-    """The members, refused when they are of another kind or too few."""
-    found = read_members(members)
-    if found.kind != kind:
-        raise InputError(f"{caller} needs {_PLURAL[kind]}, got {_PLURAL[found.kind]} as members; use choose(members).")
-    if found.size < minimum:
-        raise InputError(f"{caller} needs at least {minimum} members, got {found.size}; pass more.")
-    return found
+    """Read members; refuse another kind, or too few."""
+    records = read_members(members)
+    if records.kind != kind:
+        raise InputError(
+            f"{caller} needs {_PLURAL[kind]}, got {_PLURAL[records.kind]} as members; use choose(members)."
+        )
+    if records.size < minimum:
+        raise InputError(f"{caller} needs at least {minimum} members, got {records.size}; pass more.")
+    return records
 
 
 _PLURAL = {"tabular": "tables", "image": "images", "text": "texts"}

@@ -4,9 +4,9 @@ A new image is √(1−h²) of a random member's deviation from the mean of its 
 Young 1987: the variance stays). The noise has the covariance within the classes and, in each band of components, the
 strength that this member has there: images differ in contrast far more than a Gaussian says.
 
-What is kept of the member keeps the image typical of its label. The less is kept, the better can a model that learnt
-from other images tell new from real ones. The more is kept, the more does a model know the new images from the members
-that they are made of, and the less of a leak shows.
+What is kept of the member keeps the image typical of its label. If little is kept, even a model that learnt from other
+images can tell new images from real ones. If much is kept, a model recognises the members in the new images, and less
+of a leak shows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,18 @@ PILED = 0.1  # share of members with a pixel at its smallest or largest value, f
 
 @dataclass(frozen=True)
 class SmoothedBootstrap:
-    """`smoothing` is h, the share of noise (1: no member is kept); `band` is how many components share a strength."""
+    """Generate small images by mixing members with noise of their own strength: the default for images.
+
+    Args:
+        smoothing: The share of noise h, above 0; with 1 nothing of a member is kept.
+        band: How many principal components share one strength of the noise.
+        name: What the page calls it.
+        minimum: The fewest members that it can be fitted to.
+
+    >>> images = np.random.default_rng(0).random((60, 4, 4))
+    >>> SmoothedBootstrap().fit(images, seed=0).sample(5, seed=1).shape
+    (5, 4, 4)
+    """
 
     smoothing: float = 0.5
     band: int = 16
@@ -36,12 +47,23 @@ class SmoothedBootstrap:
     minimum: int = 50
 
     def fit(self, members: Any, *, seed: int) -> FittedBootstrap:
-        """Read the classes' means, the components within the classes and the members' places in them."""
-        found = require_members(members, kind="image", minimum=self.minimum, caller="the smoothed bootstrap")
+        """Compute the means of the classes, the components within them and the members' places there.
+
+        Args:
+            members: Images X, or (X, y); labels make the images of each class.
+            seed: Decides every random choice.
+
+        Returns:
+            What samples new records.
+
+        Raises:
+            InputError: If the members are of another kind or too few.
+        """
+        records = require_members(members, kind="image", minimum=self.minimum, caller="the smoothed bootstrap")
         share = check.within("smoothing", self.smoothing, 0.0, 1.0, "pass the share of noise, e.g. 0.8", include="(]")
         band = check.whole("band", self.band, 1, "pass how many components share a strength, e.g. 16")
         seeds = np.random.SeedSequence(check.seed(seed))
-        images = read_images(found)
+        images = read_images(records)
         rows = images.rows.astype(np.float64)
         counts = np.bincount(images.codes)
         means = np.stack([rows[images.codes == code].mean(axis=0) for code in range(counts.size)])
@@ -53,7 +75,7 @@ class SmoothedBootstrap:
             bare = Shaken(places[mine], share, band, None)
             finish = _finish(images.rows[mine], bare, means[code], plane, np.random.default_rng(child))
             classes.append(Shaken(bare.places, share, band, finish))
-        return FittedBootstrap(without_images(images), means, plane, tuple(classes), counts / found.size)
+        return FittedBootstrap(without_images(images), means, plane, tuple(classes), counts / records.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +89,7 @@ class FittedBootstrap:
     shares: FloatArray
 
     def sample(self, count: int, *, seed: int) -> Any:
-        """`count` new images, with labels if the members had them."""
+        """Sample `count` new images, with labels if the members had them."""
         return class_samples(
             self.images, self.classes, self.shares, lambda z, codes: self.means[codes] + z @ self.plane, count, seed
         )

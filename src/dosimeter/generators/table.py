@@ -44,7 +44,7 @@ class Column:
 
 
 @dataclass(frozen=True, eq=False)
-class Form:
+class TableForm:
     """How the table came: array, frame, arrow or mapping; the names and the types of its columns."""
 
     kind: str
@@ -92,15 +92,15 @@ class Form:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class MemberTable:
     """The variables of a table, the labels as the last of them, and the form to write new ones in."""
 
     columns: tuple[Column, ...]
-    form: Form
+    form: TableForm
     count: int
 
 
-def read_table(X: Any, y: Any = None, *, groups: Any = "detect", categorical: Sequence[Any] = ()) -> Table:
+def read_table(X: Any, y: Any = None, *, groups: Any = "detect", categorical: Sequence[Any] = ()) -> MemberTable:
     """Read a table and its labels.
 
     `groups` lists the one-hot blocks, each by the names or places of its columns; "detect" finds contiguous blocks by
@@ -123,7 +123,7 @@ def read_table(X: Any, y: Any = None, *, groups: Any = "detect", categorical: Se
             raise InputError(
                 f"label {int(np.argmax(columns[-1].absent))} is missing; remove the records without label."
             )
-    return Table(tuple(columns), Form(kind, tuple(names), types, missing, label), len(raw[0]))
+    return MemberTable(tuple(columns), TableForm(kind, tuple(names), types, missing, label), len(raw[0]))
 
 
 def _raw(X: Any) -> tuple[str, list[Any], list[Array], tuple[Any, ...]]:
@@ -216,7 +216,7 @@ def _place(item: Any, names: list[Any], argument: str) -> int:
         return names.index(item)
     if isinstance(item, (int, np.integer)) and 0 <= item < len(names):
         return int(item)
-    raise InputError(f"{argument} names {show(item)}, which is no column; the columns are {show(names, 120)}.")
+    raise InputError(f"{argument} names {show(item)}, which is not a column; the columns are {show(names, 120)}.")
 
 
 def _blocks(columns: list[Column], names: list[Any], groups: Any) -> list[list[int]]:
@@ -224,17 +224,17 @@ def _blocks(columns: list[Column], names: list[Any], groups: Any) -> list[list[i
         if groups != "detect":
             raise InputError(f'groups must be "detect" or a list of one-hot blocks, got {show(groups)}.')
         return detect_blocks(columns)
-    found = [sorted(_place(item, names, "groups") for item in group) for group in groups]
-    places = [place for block in found for place in block]
+    blocks = [sorted(_place(item, names, "groups") for item in group) for group in groups]
+    places = [place for block in blocks for place in block]
     if len(set(places)) != len(places):
         raise InputError("groups names a column twice; each column can be in one block only.")
-    for block in found:
+    for block in blocks:
         values = np.stack([columns[place].values for place in block], axis=1)
         if any(columns[p].levels is not None for p in block) or not (
             np.isin(values, (0.0, 1.0)).all() and (values.sum(axis=1) == 1).all()
         ):
             raise InputError(f"groups names the columns {show(block)}, which have not exactly one 1 in every row.")
-    return found
+    return blocks
 
 
 def detect_blocks(columns: Sequence[Column]) -> list[list[int]]:

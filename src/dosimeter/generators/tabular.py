@@ -21,7 +21,7 @@ from dosimeter._validate import BoolArray, FloatArray, IntArray
 from dosimeter.generators.discrete import determined, pair_tables
 from dosimeter.generators.marginal import Marginal, marginal
 from dosimeter.generators.protocol import check_count, joined, require_members, streams
-from dosimeter.generators.table import Column, Table, read_table
+from dosimeter.generators.table import Column, MemberTable, read_table
 
 ROUNDS = 30  # of ordering the words of all columns
 BISECTIONS = 30
@@ -33,9 +33,19 @@ REPEATS = 20
 
 @dataclass(frozen=True)
 class GaussianCopula:
-    """Exact marginals and a normal dependence; columns that another column determines are derived from it.
+    """Generate tables with the members' own marginals and a normal dependence between columns.
 
-    `groups` lists the one-hot blocks ("detect" finds contiguous ones), `categorical` the numeric columns without order.
+    A column that another column determines is derived from it. The fastest generator for tables.
+
+    Args:
+        groups: The one-hot blocks, each by the names or places of its columns; "detect" finds contiguous ones.
+        categorical: The numeric columns whose order means nothing.
+        name: What the page calls it.
+        minimum: The fewest members that it can be fitted to.
+
+    >>> table = np.random.default_rng(0).normal(size=(200, 3))
+    >>> GaussianCopula().fit(table).sample(5, seed=1).shape
+    (5, 3)
     """
 
     groups: Any = "detect"
@@ -44,10 +54,21 @@ class GaussianCopula:
     minimum: int = 20
 
     def fit(self, members: Any, *, seed: int = 0) -> FittedCopula:
-        """Fit marginals and latent correlations; the seed plays no part."""
+        """Fit marginals and latent correlations.
+
+        Args:
+            members: A table X, or (X, y).
+            seed: Checked, and not used: nothing is random here.
+
+        Returns:
+            What samples new records.
+
+        Raises:
+            InputError: If the members are of another kind or too few.
+        """
         check.seed(seed)
-        found = require_members(members, kind="tabular", minimum=self.minimum, caller="the Gaussian copula")
-        table = read_table(found.X, found.y, groups=self.groups, categorical=self.categorical)
+        records = require_members(members, kind="tabular", minimum=self.minimum, caller="the Gaussian copula")
+        table = read_table(records.X, records.y, groups=self.groups, categorical=self.categorical)
         return _fit(table)
 
 
@@ -58,7 +79,7 @@ class FittedCopula:
     The latent variables are the kept columns in their order, then the patterns of missing values.
     """
 
-    table: Table
+    table: MemberTable
     kept: IntArray
     marginals: tuple[Marginal, ...]
     orders: tuple[IntArray | None, ...]
@@ -68,7 +89,7 @@ class FittedCopula:
     correlation: FloatArray
 
     def sample(self, count: int, *, seed: int) -> Any:
-        """`count` new records in the form of the members."""
+        """Sample `count` new records in the form of the members."""
         size = check_count(count)
         (rng,) = streams(seed, 1)
         values, vectors = np.linalg.eigh(self.correlation)
@@ -87,7 +108,7 @@ class FittedCopula:
         return joined(*self.table.form.write(self.table.columns, made))
 
 
-def _fit(table: Table) -> FittedCopula:
+def _fit(table: MemberTable) -> FittedCopula:
     columns = table.columns
     derived = _derived(columns)
     kept = np.array([place for place in range(len(columns)) if place not in derived], np.int64)
@@ -198,11 +219,11 @@ def _derived(columns: Sequence[Column]) -> dict[int, tuple[int, FloatArray, Floa
     codes = np.stack([coded[place][1].reshape(-1) for place in few], axis=1)
     sizes = np.array([coded[place][0].size for place in few], np.int64)
     tables = pair_tables(codes, sizes)
-    found = {}
+    derived = {}
     for b, a in determined(tables, repeats=REPEATS).items():
         keys = np.nan_to_num(coded[few[a]][0], nan=np.inf)
-        found[few[b]] = few[a], keys, coded[few[b]][0][tables.of(a, b).argmax(axis=1)]
-    return found
+        derived[few[b]] = few[a], keys, coded[few[b]][0][tables.of(a, b).argmax(axis=1)]
+    return derived
 
 
 def latent_correlation(scores: FloatArray, coefficients: FloatArray) -> FloatArray:

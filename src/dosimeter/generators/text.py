@@ -21,9 +21,19 @@ AGAIN = 100  # draws in place of an end that comes too early; the first token ha
 
 @dataclass(frozen=True)
 class NGram:
-    """Each token given the `order` - 1 tokens before it, in texts as long as the members; a model for each class.
+    """Generate texts token by token, each given the tokens before it: the default for texts.
 
-    Words beyond the `words` most frequent share one state and are drawn by their own frequency.
+    The texts are as long as the members.
+
+    Args:
+        order: How many tokens an n-gram has, the new one included: 1 to 4.
+        words: The size of the vocabulary. Rarer words share one state and are drawn by their own frequency.
+        name: What the page calls it.
+        minimum: The fewest members that it can be fitted to, for each class where there are labels.
+
+    >>> texts = ["the cat sat on the mat", "the dog sat on the cat"] * 10
+    >>> len(NGram().fit(texts).sample(3, seed=1))
+    3
     """
 
     order: int = 3
@@ -32,12 +42,23 @@ class NGram:
     minimum: int = 20
 
     def fit(self, members: object, *, seed: int = 0) -> FittedNGram | FittedClasses:
-        """Count; the seed plays no part."""
+        """Count the n-grams.
+
+        Args:
+            members: Texts, or (texts, y); labels give each class a model of its own.
+            seed: Checked, and not used: nothing is random here.
+
+        Returns:
+            What samples new records.
+
+        Raises:
+            InputError: If the members are of another kind or too few.
+        """
         check.seed(seed)
-        found = require_members(members, kind="text", minimum=self.minimum, caller="the n-gram model")
-        texts = read_texts(found)
-        if found.y is not None:
-            return fit_classes(self._counted, found, minimum=self.minimum, seed=seed)
+        records = require_members(members, kind="text", minimum=self.minimum, caller="the n-gram model")
+        texts = read_texts(records)
+        if records.y is not None:
+            return fit_classes(self._counted, records, minimum=self.minimum, seed=seed)
         return self._counted(texts, seed)
 
     def _counted(self, texts: list[str], _: int) -> FittedNGram:
@@ -72,7 +93,7 @@ class FittedNGram:
     lengths: IntArray
 
     def sample(self, count: int, *, seed: int) -> list[str]:
-        """`count` texts whose lengths are drawn from those of the members."""
+        """Sample `count` texts whose lengths are drawn from those of the members."""
         size = check_count(count)
         walk, rare, chosen = streams(seed, 3)
         rows = matched(lambda n, least: self._written(n, least, walk), self.lengths, size, chosen, most=WRITTEN)
@@ -105,9 +126,9 @@ class FittedNGram:
 
     def _next(self, context: IntArray, rng: np.random.Generator) -> IntArray:
         """The next token of each row: from its longest context, or with the smoothing's share from a shorter one."""
-        found = np.full(len(context), -1, np.int64)
+        drawn = np.full(len(context), -1, np.int64)
         for skipped, level in enumerate(self.levels):
-            open_rows = np.flatnonzero(found < 0)
+            open_rows = np.flatnonzero(drawn < 0)
             if open_rows.size == 0:
                 break
             key = _keys(context[open_rows, skipped:], self.vocabulary.size)
@@ -119,8 +140,8 @@ class FittedNGram:
             low, high = level.cumulative[level.starts[place]], level.cumulative[level.starts[place + 1]]
             target = low + (high - low) * rng.uniform(size=place.size)
             cell = np.searchsorted(level.cumulative, target, side="right") - 1
-            found[open_rows[taken]] = level.last[np.clip(cell, level.starts[place], level.starts[place + 1] - 1)]
-        return found
+            drawn[open_rows[taken]] = level.last[np.clip(cell, level.starts[place], level.starts[place + 1] - 1)]
+        return drawn
 
 
 def _keys(rows: IntArray, size: int) -> IntArray:

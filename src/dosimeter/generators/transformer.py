@@ -27,10 +27,25 @@ WRITTEN = 4  # texts that are written for each one that is asked for, at most, t
 
 @dataclass(frozen=True)
 class CausalTransformer:
-    """A transformer over the `words` most frequent tokens; rarer ones are drawn by their own frequency.
+    """Generate texts with a small transformer that is trained on the members; needs torch.
 
-    Each text begins with the first `prompt_tokens` tokens of one of `prompts`, which must be held-out texts, or at the
-    start of a text when there are none; the prompt is not part of the generated text.
+    Args:
+        prompts: Held-out texts to begin with; the prompt is not in the generated text. None of them: texts begin at the
+            start of a text.
+        prompt_tokens: How many tokens of a prompt are used.
+        top_p: Each token is drawn from the likeliest ones that have this share of the probability together.
+        steps: Training steps.
+        words: The size of the vocabulary. Rarer words are drawn by their own frequency.
+        width: The size of the network's states; a multiple of `heads`.
+        layers: How many blocks it has.
+        heads: How many attention heads each block has.
+        window: How many tokens it sees.
+        batch: How many windows each training step has.
+        learning_rate: The largest rate of its one-cycle schedule.
+        name: What the page calls it.
+        minimum: The fewest members that it can be fitted to, for each class where there are labels.
+
+    >>> CausalTransformer(steps=200).fit(texts, seed=0).sample(10, seed=1)  # doctest: +SKIP
     """
 
     prompts: Sequence[str] = ()
@@ -48,12 +63,23 @@ class CausalTransformer:
     minimum: int = 50
 
     def fit(self, members: Any, *, seed: int) -> FittedTransformer | FittedClasses:
-        """Train from scratch on windows of the members, drawn at random; a network for each class."""
-        found = require_members(members, kind="text", minimum=self.minimum, caller="the transformer")
+        """Train from scratch on windows of the members, drawn at random.
+
+        Args:
+            members: Texts, or (texts, y); labels give each class a model of its own.
+            seed: Decides every random choice.
+
+        Returns:
+            What samples new records.
+
+        Raises:
+            InputError: If the members are of another kind or too few, or an argument is out of range.
+        """
+        records = require_members(members, kind="text", minimum=self.minimum, caller="the transformer")
         self._check()
-        texts = read_texts(found)
-        if found.y is not None:
-            return fit_classes(self._trained, found, minimum=self.minimum, seed=seed)
+        texts = read_texts(records)
+        if records.y is not None:
+            return fit_classes(self._trained, records, minimum=self.minimum, seed=seed)
         return self._trained(texts, seed)
 
     def _trained(self, texts: list[str], seed: int) -> FittedTransformer:
@@ -105,7 +131,7 @@ class FittedTransformer:
     window: int
 
     def sample(self, count: int, *, seed: int) -> list[str]:
-        """`count` texts whose lengths are drawn from those of the members; every prompt is begun with equally often."""
+        """Sample `count` texts as long as the members; every prompt is used equally often."""
         size = check_count(count)
         pick, walk, rare, chosen = streams(seed, 4)
         starts = self.prompts or (np.empty(0, np.int64),)
@@ -161,16 +187,16 @@ def nucleus(logits: FloatArray, top_p: float, rng: np.random.Generator) -> IntAr
     them has the right distribution already, so only the other rows are sorted and drawn again.
     """
     share = np.exp(logits - logits.max(axis=1, keepdims=True))
-    found = _drawn(share, rng)
+    drawn = _drawn(share, rng)
     enough = (top_p - 1e-12) * share.sum(axis=1)
-    above = np.where(share > np.take_along_axis(share, found[:, None], axis=1), share, 0.0).sum(axis=1)
+    above = np.where(share > np.take_along_axis(share, drawn[:, None], axis=1), share, 0.0).sum(axis=1)
     again = np.flatnonzero(above >= enough)
     if again.size:
         ranked = -np.sort(-share[again], axis=1)
         last = np.argmax(np.cumsum(ranked, axis=1) >= enough[again, None], axis=1)
         least = np.take_along_axis(ranked, last[:, None], axis=1)
-        found[again] = _drawn(np.where(share[again] >= least, share[again], 0.0), rng)
-    return found
+        drawn[again] = _drawn(np.where(share[again] >= least, share[again], 0.0), rng)
+    return drawn
 
 
 def _drawn(share: FloatArray, rng: np.random.Generator) -> IntArray:
@@ -202,7 +228,7 @@ def _network(torch: Any, size: int, width: int, layers: int, heads: int) -> Any:
             x = x + self.out(heard.transpose(1, 2).reshape(count, length, width))
             return x + self.wide(self.between(x)), (k, v)
 
-    class Network(nn.Module):  # type: ignore[misc, name-defined]
+    class TransformerNetwork(nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.table = nn.Embedding(size, width)
@@ -228,7 +254,7 @@ def _network(torch: Any, size: int, width: int, layers: int, heads: int) -> Any:
                 kept.append(pair)
             return self.last(x) @ self.table.weight.T, kept
 
-    return Network()
+    return TransformerNetwork()
 
 
 def _train(torch: Any, network: Any, stream: IntArray, recipe: CausalTransformer, rng: np.random.Generator) -> None:

@@ -18,7 +18,7 @@ from dosimeter._validate import FloatArray, IntArray
 from dosimeter.generators.discrete import bin_edges, mutual_information, pair_tables
 from dosimeter.generators.marginal import Marginal, marginal
 from dosimeter.generators.protocol import check_count, joined, require_members, streams
-from dosimeter.generators.table import Column, Table, read_table
+from dosimeter.generators.table import Column, MemberTable, read_table
 
 MOST_BINS = 64
 CELL = 5  # members that a cell of a two-way table of two binned columns has in the mean
@@ -77,7 +77,21 @@ def cells_for(count: int) -> int:
 
 @dataclass(frozen=True)
 class TreeModel:
-    """A Chow–Liu tree over binned columns; `bins` is chosen from the number of members when it is None."""
+    """Generate tables from a Chow–Liu tree: each column depends on one other column, as the members show it.
+
+    It keeps every two-way table along its edges, so it suits tables with many unordered columns.
+
+    Args:
+        bins: The most bins of a numeric column; None chooses by the number of members.
+        groups: The one-hot blocks, each by the names or places of its columns; "detect" finds contiguous ones.
+        categorical: The numeric columns whose order means nothing.
+        name: What the page calls it.
+        minimum: The fewest members that it can be fitted to.
+
+    >>> table = np.random.default_rng(0).integers(0, 3, (200, 4))
+    >>> TreeModel().fit(table).sample(5, seed=1).shape
+    (5, 4)
+    """
 
     bins: int | None = None
     groups: Any = "detect"
@@ -86,17 +100,28 @@ class TreeModel:
     minimum: int = 50
 
     def fit(self, members: Any, *, seed: int = 0) -> FittedTree:
-        """Choose the tree and count its tables; the seed plays no part."""
+        """Choose the tree and count its tables.
+
+        Args:
+            members: A table X, or (X, y).
+            seed: Checked, and not used: nothing is random here.
+
+        Returns:
+            What samples new records.
+
+        Raises:
+            InputError: If the members are of another kind or too few.
+        """
         check.seed(seed)
-        found = require_members(members, kind="tabular", minimum=self.minimum, caller="the tree model")
-        table = read_table(found.X, found.y, groups=self.groups, categorical=self.categorical)
+        records = require_members(members, kind="tabular", minimum=self.minimum, caller="the tree model")
+        table = read_table(records.X, records.y, groups=self.groups, categorical=self.categorical)
         columns, codes = discretised(table, self.bins)
         tables = pair_tables(codes, np.array([column.size for column in columns], np.int64))
         order, parent = spanning_tree(mutual_information(tables))
         return tree_of(table, columns, order, parent, tables.of)
 
 
-def discretised(table: Table, bins: int | None) -> tuple[tuple[Binned, ...], IntArray]:
+def discretised(table: MemberTable, bins: int | None) -> tuple[tuple[Binned, ...], IntArray]:
     """All columns binned, and their codes (n, p)."""
     most = cells_for(table.count) if bins is None else check.whole("bins", bins, 2, "pass e.g. 32", MOST_BINS * 16)
     columns = tuple(binned(column, most) for column in table.columns)
@@ -104,7 +129,7 @@ def discretised(table: Table, bins: int | None) -> tuple[tuple[Binned, ...], Int
 
 
 def tree_of(
-    table: Table,
+    table: MemberTable,
     columns: tuple[Binned, ...],
     order: IntArray,
     parent: IntArray,
@@ -113,7 +138,7 @@ def tree_of(
     """The model of a tree from `counts`, the two-way table of a parent and a child; (a, a) is a diagonal one."""
     root = int(order[0])
     tables = [np.diag(counts(root, root))[None], *(counts(int(parent[node]), int(node)) for node in order[1:])]
-    return FittedTree(table, columns, order, parent, tuple(_cumulative(found) for found in tables))
+    return FittedTree(table, columns, order, parent, tuple(_cumulative(counted) for counted in tables))
 
 
 def _cumulative(counts: FloatArray) -> FloatArray:
@@ -135,14 +160,14 @@ def drawn(cumulative: FloatArray, rows: IntArray, rng: np.random.Generator) -> I
 class FittedTree:
     """The tree and the distribution of each column given its parent, in the order of sampling."""
 
-    table: Table
+    table: MemberTable
     columns: tuple[Binned, ...]
     order: IntArray
     parent: IntArray
     cumulative: tuple[FloatArray, ...]
 
     def sample(self, count: int, *, seed: int) -> Any:
-        """`count` new records in the form of the members."""
+        """Sample `count` new records in the form of the members."""
         size = check_count(count)
         walk, fill = streams(seed, 2)
         codes = np.zeros((size, len(self.columns)), np.int64)

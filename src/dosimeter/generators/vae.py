@@ -15,7 +15,7 @@ import numpy as np
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, IntArray
 from dosimeter.datasets.dataset import Array
-from dosimeter.generators.images import Mixture, class_samples, fit_mixture, parts_for, without_images
+from dosimeter.generators.images import ClassMixture, class_samples, fit_mixture, parts_for, without_images
 from dosimeter.generators.pixels import CHANNELS, Images, pixel_map, read_images
 from dosimeter.generators.protocol import require_members, streams
 from dosimeter.training.chain import torch_module
@@ -26,7 +26,18 @@ ASKED = 1000  # images that are decoded at once
 
 @dataclass(frozen=True)
 class ConvolutionalVae:
-    """Two convolutions down, two up, `latent` numbers in between; `width` filters in the first layer."""
+    """Generate images with a small convolutional variational autoencoder; needs torch.
+
+    Args:
+        latent: How many numbers the code of an image has.
+        width: How many filters the first layer has.
+        epochs: Passes over the members.
+        learning_rate: The largest rate of its one-cycle schedule.
+        name: What the page calls it.
+        minimum: The fewest members that it can be fitted to.
+
+    >>> ConvolutionalVae(epochs=5).fit((images, labels), seed=0).sample(10, seed=1)  # doctest: +SKIP
+    """
 
     latent: int = 32
     width: int = 32
@@ -36,12 +47,23 @@ class ConvolutionalVae:
     minimum: int = 200
 
     def fit(self, members: Any, *, seed: int) -> FittedVae:
-        """Train from scratch."""
+        """Train the network from scratch, then fit a mixture to the codes of each class.
+
+        Args:
+            members: Images X, or (X, y); labels make the images of each class.
+            seed: Decides every random choice.
+
+        Returns:
+            What samples new records.
+
+        Raises:
+            InputError: If the members are of another kind or too few, or an argument is out of range.
+        """
         torch = torch_module()
-        found = require_members(members, kind="image", minimum=self.minimum, caller="the VAE")
+        records = require_members(members, kind="image", minimum=self.minimum, caller="the VAE")
         sizes = [check.whole(n, getattr(self, n), 1, "pass a larger number") for n in ("latent", "width", "epochs")]
         rate = check.within("learning_rate", self.learning_rate, 0.0, 1.0, "pass e.g. 0.002", include="()")
-        images = read_images(found)
+        images = read_images(records)
         order, mixing, *own = streams(seed, 2 + images.classes.size)
         inputs = torch.from_numpy(_framed(images))
         with torch.random.fork_rng(devices=[]):
@@ -49,7 +71,7 @@ class ConvolutionalVae:
             network = _network(torch, inputs.shape[1:], images.classes.size, sizes[0], sizes[1])
             _train(torch, network, inputs, torch.from_numpy(images.codes), sizes[2], rate, order)
         low, high = float(images.rows.min()), float(images.rows.max())
-        fitted = FittedVae(without_images(images), network, low, high, (), np.bincount(images.codes) / found.size)
+        fitted = FittedVae(without_images(images), network, low, high, (), np.bincount(images.codes) / records.size)
         codes = _codes_of(torch, network, inputs, images.codes)
         mixtures = []
         for code, rng in enumerate(own):
@@ -57,7 +79,7 @@ class ConvolutionalVae:
             bare = fit_mixture(codes[mine], parts_for(int(mine.sum())), mixing)
             points = bare.draw(2 * int(mine.sum()), rng)
             reference = fitted.decoded(points, np.full(len(points), code))
-            mixtures.append(Mixture(bare.weights, bare.means, bare.roots, pixel_map(images.rows[mine], reference)))
+            mixtures.append(ClassMixture(bare.weights, bare.means, bare.roots, pixel_map(images.rows[mine], reference)))
         return FittedVae(fitted.images, network, low, high, tuple(mixtures), fitted.shares)
 
 
@@ -69,11 +91,11 @@ class FittedVae:
     network: Any
     low: float
     high: float
-    mixtures: tuple[Mixture, ...]
+    mixtures: tuple[ClassMixture, ...]
     shares: FloatArray
 
     def sample(self, count: int, *, seed: int) -> Any:
-        """`count` new images, with labels if the members had them."""
+        """Sample `count` new images, with labels if the members had them."""
         return class_samples(self.images, self.mixtures, self.shares, self.decoded, count, seed)
 
     def decoded(self, points: FloatArray, codes: IntArray) -> FloatArray:
@@ -114,7 +136,7 @@ def _network(torch: Any, shape: tuple[int, ...], classes: int, latent: int, widt
     channels, height, across = shape
     small = 2 * width * (height // 4) * (across // 4)
 
-    class Network(nn.Module):  # type: ignore[misc, name-defined]
+    class VaeNetwork(nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.down = nn.Sequential(
@@ -143,7 +165,7 @@ def _network(torch: Any, shape: tuple[int, ...], classes: int, latent: int, widt
         def _marks(self, label: Any) -> Any:
             return nn.functional.one_hot(label, classes).float()
 
-    return Network()
+    return VaeNetwork()
 
 
 def _train(
@@ -171,8 +193,8 @@ def _train(
 
 def _codes_of(torch: Any, network: Any, inputs: Any, labels: IntArray) -> FloatArray:
     """The mean code of each member."""
-    found = []
+    means = []
     with torch.no_grad():
         for x, label in zip(inputs.split(ASKED), torch.from_numpy(labels).split(ASKED), strict=True):
-            found.append(network.encode(x, label)[0].numpy())
-    return np.concatenate(found).astype(np.float64)
+            means.append(network.encode(x, label)[0].numpy())
+    return np.concatenate(means).astype(np.float64)

@@ -47,9 +47,9 @@ def read_texts(members: Members) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """The frequent tokens by number, after the start, the end and the stand-in for all rare tokens.
+    """The frequent tokens by number, after the start, the end and the token that replaces all rare ones.
 
-    A rare stand-in is written as a rare token, drawn as often as it was seen.
+    Where it comes up, a rare token is written, drawn as often as it was seen.
     """
 
     words: tuple[str, ...]

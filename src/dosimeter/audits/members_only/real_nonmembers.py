@@ -1,4 +1,4 @@
-"""The same audit with real non-members (RM;RN): nothing is generated, so c = 0 and the bound is one on ε."""
+"""The same audit with real non-members (RM;RN in the paper): nothing is generated, so c = 0 and the bound is on ε."""
 
 from __future__ import annotations
 
@@ -11,11 +11,21 @@ import numpy as np
 
 from dosimeter._validate import InputError
 from dosimeter.attacks.stacked import Content
-from dosimeter.audits.members_only.contest import ANCHORS, Trainer, anchor_and_pools, contest
-from dosimeter.audits.members_only.game import FEWEST, Game, Part, shown, take
+from dosimeter.audits.members_only.generated import take_rows
+from dosimeter.audits.members_only.null_band import Pair
+from dosimeter.audits.members_only.pair_classifier import (
+    SHARED_REFERENCES,
+    Trainer,
+    pair_classifier,
+    reference_pools,
+)
+from dosimeter.audits.members_only.result import RealNonmembersResult, RealNonmembersTarget
+from dosimeter.audits.members_only.split import FEWEST, AuditRecords, BothSides, RecordSet, coin_evidence
+from dosimeter.audits.result import Roc
 from dosimeter.audits.scores.run import roc
 from dosimeter.audits.shift.guard import Guard, check_shift
 from dosimeter.audits.shift.records import read_records
+from dosimeter.engine import RunOptions
 from dosimeter.estimate import Estimate, Validity
 from dosimeter.estimators.claims import change
 from dosimeter.estimators.one_run import one_run
@@ -23,73 +33,68 @@ from dosimeter.estimators.panoramia import panoramia
 from dosimeter.evidence import Scores
 from dosimeter.models import dataset
 
-
-@dataclass(frozen=True, eq=False)
-class RealGame:
-    """A game whose generated records are real non-members, and a part of those for a helper."""
-
-    game: Game
-    helper: Part
+SHIFTED = "members and non-members differ even without the model: this is not a bound"
 
 
 @dataclass(frozen=True, eq=False)
 class RealAudit:
-    """What real non-members add to an audit: estimates and curve of the first target, the details of all."""
+    """What real non-members add to an audit: estimates and curve of the first target, the result of all."""
 
     estimates: tuple[Estimate, ...]
     guard: Guard
-    curve: dict[str, Any]
-    details: dict[str, Any]
+    curve: Roc
+    result: RealNonmembersResult
 
 
-def cut_nonmembers(nonmembers: Any, game: Game, *, seed: int) -> RealGame:
-    """Cut real non-members into parts for a helper, the classifier and the audit."""
+def with_real_nonmembers(nonmembers: Any, records: AuditRecords, *, seed: int) -> AuditRecords:
+    """Put real non-members in the place of the generated records: for a helper, the classifier and the audit."""
     X, y = dataset(nonmembers)
     count = len(X) if isinstance(X, list) else int(X.shape[0])
     if count < 3 * FEWEST:
         raise InputError(
-            f"nonmembers holds {count} records, and three parts of at least {FEWEST} need {3 * FEWEST}; pass at least "
+            f"nonmembers holds {count} records, and three sets of at least {FEWEST} need {3 * FEWEST}; pass at least "
             f"{3 * FEWEST}."
         )
-    content = _content(X, y, game)
+    content = _content(X, y, records)
     order = np.random.default_rng(np.random.SeedSequence(seed)).permutation(count)
     held = count // 5
     train = (count - held) // 2
     rows = np.split(order, [held, held + train])
-    helper, first, second = (Part(take(X, r), take(y, r), content.take(r)) for r in rows)
-    real, made = dict(game.real), {"train": first, "audit": second}
-    for name in ("train", "audit"):
-        size = min(len(real[name]), len(made[name]))
-        real[name], made[name] = _first(real[name], size), _first(made[name], size)
-    return RealGame(replace(game, real=real, made=made), helper)
+    helper, first, second = (RecordSet(take_rows(X, r), take_rows(y, r), content.take(r)) for r in rows)
+    return replace(
+        records,
+        for_helper=helper,
+        train=_same_size(records.train.members, first),
+        audit=_same_size(records.audit.members, second),
+    )
 
 
-def _first(part: Part, size: int) -> Part:
-    rows = np.arange(size)
-    return Part(take(part.X, rows), take(part.y, rows), part.content.take(rows))
+def _same_size(members: RecordSet, nonmembers: RecordSet) -> BothSides:
+    rows = np.arange(min(len(members), len(nonmembers)))
+    return BothSides(members.rows(rows), nonmembers.rows(rows))
 
 
-def _content(X: Any, y: Any, game: Game) -> Content:
-    """Real non-members in the form of the game, with its codes for the classes."""
+def _content(X: Any, y: Any, records: AuditRecords) -> Content:
+    """Real non-members in the form of the other records, with their codes for the classes."""
     if hasattr(X, "iloc") and not all(kind.kind in "biuf" for kind in X.dtypes):
         raise InputError("nonmembers has columns of words; encode them as numbers in members and nonmembers first.")
-    if (y is None) != (game.held.y is None):
+    if (y is None) != (records.for_generator.y is None):
         raise InputError("only one of members and nonmembers has labels; give labels for both or for neither.")
-    records = read_records(game.held.X, X).nonmembers
+    read = read_records(records.for_generator.X, X).nonmembers
     if y is None:
-        return Content(game.kind, records, None)
+        return Content(records.kind, read, None)
     known: dict[Any, int] = {}
-    for part in (game.held, game.helper, *game.real.values(), *game.made.values()):
-        assert part.content.labels is not None
-        known.update(zip(np.asarray(part.y).tolist(), part.content.labels.tolist(), strict=True))
+    for some in records.sets:
+        assert some.content.labels is not None
+        known.update(zip(np.asarray(some.y).tolist(), some.content.labels.tolist(), strict=True))
     strange = [value for value in np.unique(y).tolist() if value not in known]
     if strange:
         raise InputError(f"nonmembers has the class {strange[0]!r}, which the members lack; leave it out.")
-    return Content(game.kind, records, np.array([known[value] for value in y.tolist()], np.int64))
+    return Content(records.kind, read, np.array([known[value] for value in y.tolist()], np.int64))
 
 
-def _coin_seed(pair: Any, seed: int) -> int:
-    """A seed for the coins that the scores have a part in: a constant is not a coin."""
+def _coin_seed(pair: Pair, seed: int) -> int:
+    """A seed for the coins that depends on the scores: a constant seed would not make them coins."""
     digest = hashlib.sha256(f"{seed} ".encode())
     for scores in pair:
         digest.update(np.asarray(scores, np.float64).tobytes())
@@ -98,52 +103,50 @@ def _coin_seed(pair: Any, seed: int) -> int:
 
 def audit_real(
     targets: Mapping[str, Any],
-    game: Game,
-    real: RealGame,
+    records: AuditRecords,
     *,
     trainer: Trainer | None,
     confidence: float,
     seed: int,
-    batch_size: int | None,
-    device: str | None,
+    run: RunOptions,
 ) -> RealAudit:
-    """The attack of the members-only audit on real non-members, the shift check first; targets share all but models."""
-    parts = [(real.game.real["audit"], real.game.made["audit"])]
-    pairs = [((a.X, a.y), (b.X, b.y)) if a.y is not None else (a.X, b.X) for a, b in parts]
-    guard = check_shift(*pairs[0], confidence=confidence, seed=seed)
-    field = contest(real.game, seed=seed)
-    anchor, _ = anchor_and_pools(game, seed=seed)
-    common = [field.helped(anchor, seed=seed + k, variant=k, trainer=trainer) for k in range(ANCHORS)]
-    attacks = [field.score(*common, field.ask(m, batch_size=batch_size, device=device)) for m in targets.values()]
-    warnings = ("members and non-members differ even without the model: this is no bound",) if guard.shift else ()
-    found: list[tuple[Estimate, ...]] = []
-    for pair in attacks:
-        evidence = shown(*pair, seed=_coin_seed(pair, seed))
-        bound = panoramia(baseline=None, attack=evidence, confidence=confidence, seed=seed)
-        run = one_run(evidence, delta=0.0, confidence=confidence)
-        named = (("panoramia, real non-members", bound), ("one-run, real non-members", run))
-        # The coins were thrown after training, so both bounds need records that chance alone made members.
-        found.append(
-            tuple(
-                replace(
-                    e,
-                    method=name,
-                    warnings=(*e.warnings, *warnings),
-                    validity=Validity.RANDOM_SPLIT,
-                    neighbours="replace",  # the other record of a pair was trained on instead
-                    claim=e.claim.replace(change("add/remove"), change("replace")),
-                )
-                for name, e in named
-            )
-        )
-    rows = [
-        {"name": name, "epsilon": bound.epsilon, "one_run": run.epsilon, "auc": pair.auc}
-        for name, pair, (bound, run) in zip(targets, attacks, found, strict=True)
-    ]
-    first = {key: rows[0][key] for key in ("epsilon", "one_run", "auc")}
+    """Run the attack on real non-members, the shift check first; targets differ in nothing but the model."""
+    sides = records.audit.members, records.audit.nonmembers
+    members, nonmembers = ((s.X, s.y) if s.y is not None else s.X for s in sides)
+    guard = check_shift(members, nonmembers, confidence=confidence, seed=seed)
+    classifier = pair_classifier(records, seed=seed)
+    pool, _ = reference_pools(records, seed=seed)
+    shared = [classifier.ask_trained(pool, seed=seed + k, variant=k, trainer=trainer) for k in range(SHARED_REFERENCES)]
+    attacks = [classifier.score(*shared, classifier.ask(model, run)) for model in targets.values()]
+    bounds = [_bounds(pair, guard, confidence, seed) for pair in attacks]
+    rows = tuple(
+        RealNonmembersTarget(name, bound.epsilon, coins.epsilon, pair.auc)
+        for name, pair, (bound, coins) in zip(targets, attacks, bounds, strict=True)
+    )
     return RealAudit(
-        estimates=found[0],
+        estimates=bounds[0],
         guard=guard,
         curve=roc(Scores(*attacks[0]), confidence),
-        details={**first, "pairs": real.game.pairs, "targets": rows},
+        result=RealNonmembersResult(rows[0].epsilon, rows[0].one_run, rows[0].auc, records.pairs, rows),
     )
+
+
+def _bounds(pair: Pair, guard: Guard, confidence: float, seed: int) -> tuple[Estimate, Estimate]:
+    """Two bounds on the ε of replacing one record: from "member" guesses, and from guesses of both kinds."""
+    evidence = coin_evidence(*pair, seed=_coin_seed(pair, seed))
+    bound = panoramia(baseline=None, attack=evidence, confidence=confidence, seed=seed)
+    run = one_run(evidence, delta=0.0, confidence=confidence)
+    warnings = (SHIFTED,) if guard.shift else ()
+
+    def renamed(estimate: Estimate, method: str) -> Estimate:
+        # The coins were thrown after training, so both bounds need records that chance alone made members.
+        return replace(
+            estimate,
+            method=method,
+            warnings=(*estimate.warnings, *warnings),
+            validity=Validity.RANDOM_SPLIT,
+            neighbours="replace",  # the other record of a pair was trained on instead
+            claim=estimate.claim.replace(change("add/remove"), change("replace")),
+        )
+
+    return renamed(bound, "panoramia, real non-members"), renamed(run, "one-run, real non-members")

@@ -1,58 +1,69 @@
-"""Audit a model when only members are known: PANORAMIA (Kazmi 2024, Alg. 1), with a null that keeps it honest.
+"""Audit a model when only members are known: PANORAMIA (Kazmi 2024, Alg. 1), compared with reference models.
 
-Generated records take the place of non-members. A classifier that sees the records alone tells real from generated to
-some degree, and a model that has learnt the distribution, though not these records, helps it further. So the attack
-that sees the target is compared with the same attack that sees a stand-in, a model trained on members outside the
-audit. Only where the target stands out from all stand-ins is a difference reported; it is a measurement, no bound.
+Generated records take the place of non-members. A classifier that sees the records alone tells members from generated
+records to some degree, and a model that has learnt the distribution, though not these records, helps it further. So the
+attack that sees the target is compared with the same attack that sees a reference model, trained on members outside the
+audit. A difference is reported only where the target stands out from all reference models. It is a measurement, not a
+bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
 import dosimeter
 from dosimeter import _validate as check
-from dosimeter._validate import FloatArray, InputError
+from dosimeter._validate import InputError
 from dosimeter.audits.assemble import risk_of
-from dosimeter.audits.members_only.contest import (
-    ANCHORS,
-    Answers,
-    Contest,
-    Trainer,
-    anchor_and_pools,
-    contest,
-    stand_in,
+from dosimeter.audits.members_only.measure import (
+    Baseline,
+    Measurement,
+    bounds_of_draws,
+    choose_guesses,
+    train_baselines,
 )
-from dosimeter.audits.members_only.game import Game, deal, shown
-from dosimeter.audits.members_only.null_band import FEWEST, LEVEL, Pair, Verdict, judge
-from dosimeter.audits.members_only.real_nonmembers import RealGame, audit_real, cut_nonmembers
+from dosimeter.audits.members_only.null_band import FEWEST, Pair
+from dosimeter.audits.members_only.pair_classifier import (
+    SHARED_REFERENCES,
+    Answers,
+    PairClassifier,
+    Trainer,
+    pair_classifier,
+)
+from dosimeter.audits.members_only.real_nonmembers import RealAudit, audit_real, with_real_nonmembers
+from dosimeter.audits.members_only.result import (
+    BaselineStrength,
+    MembersOnlyDetails,
+    MembersOnlyMetadata,
+    TargetResult,
+)
+from dosimeter.audits.members_only.split import AuditRecords, coin_evidence, split_records
 from dosimeter.audits.members_only.strength import baseline_strength
-from dosimeter.audits.result import Audit
+from dosimeter.audits.result import Audit, TrainingCounts
 from dosimeter.audits.shift.guard import Guard
-from dosimeter.audits.training.shadows import counted
+from dosimeter.engine import RunOptions
+from dosimeter.engine.options import RunKeywords
 from dosimeter.estimate import Estimate, Validity, number, percent, plain
 from dosimeter.estimators.one_run import one_run
-from dosimeter.estimators.panoramia import bound_curve, panoramia
-from dosimeter.estimators.ranked import logit_bound
 
 HELPERS = ("generated", "none", "real")
-SHARES = (0.2, 0.3, 0.5)  # of the pairs: numbers of guesses to choose from; fewer make a bound of chance
-CURVE_POINTS = 160
+SPLITS = (0.4, 0.3, 0.3)
 
 
-@dataclass(frozen=True, eq=False)
-class Baseline:
-    """What every target is compared with: the stand-ins' scores, and the strongest of them."""
+class SplitKeywords(TypedDict, total=False):
+    """How the records of a members-only audit are divided and filtered."""
 
-    names: tuple[str, ...]
-    pairs: tuple[Pair, ...]
-    answers: tuple[tuple[Answers, ...], ...]
-    best: int
-    has_null: bool
+    splits: tuple[float, float, float]
+    audit_size: int | None
+    filter: Callable[..., Any] | None
+
+
+class MembersOnlyKeywords(SplitKeywords, RunKeywords, total=False):
+    """What else `audit_members_only` takes."""
 
 
 def audit_members_only(
@@ -65,32 +76,134 @@ def audit_members_only(
     helper: str = "generated",
     reference: Trainer | str = "auto",
     references: int = 8,
-    splits: tuple[float, float, float] = (0.4, 0.3, 0.3),
-    audit_size: int | None = None,
-    filter: Callable[..., Any] | None = None,  # noqa: A002  (the word of the paper)
     guesses: str | int = "auto",
     confidence: float = 0.95,
     repeats: int = 20,
-    batch_size: int | None = None,
-    device: str | None = None,
     seed: int = 0,
     name: str | None = None,
     metadata: Mapping[str, Any] | None = None,
+    run: RunOptions | None = None,
+    **options: Unpack[MembersOnlyKeywords],
 ) -> Audit:
-    """Measure what a model gives away about records that it was trained on, without any non-member.
+    """Measure what a model gives away about its training records, without any non-member.
 
-    `model` is whatever `audit_model` takes, or a mapping of names to models that share one baseline. `members` are
-    (X, y), or texts, all of them in the training set. `generator` is "auto", an object with `fit` or `sample`, or a
-    function (count, seed) -> records; `generated` are records instead. `filter` (X, y) -> mask drops bad ones.
-    `reference` (X, y, seed) -> model trains a stand-in like the target; the default suits the kind of data only. It is
-    called twice for each of the `references`, which is 0 or at least 3, and twice for what baseline and attack share.
-    `nonmembers` are real ones, if there are some: they give a true lower bound beside the measurement.
-    `repeats` throws of the coins are made, and medians over them reported.
-    `guesses` is "auto" (a number chosen on the classifiers' training records), a number, "ranked" (the best of all
-    numbers, corrected for) or "naive" (the thesis: the best of all, not corrected for).
+    The headline, ε̃, is a measurement and not a bound. Real `nonmembers`, if there are some, give a true lower bound
+    beside it.
+
+    Args:
+        model: Whatever `audit_model` takes, or a mapping of names to models that share one baseline.
+        members: (X, y), or texts. The model was trained on all of them.
+        generator: "auto", an object with `fit` or `sample`, or a function (count, seed) -> records.
+        generated: Generated records, instead of a generator.
+        nonmembers: Real non-members of the same kind.
+        helper: What the helper model, which baseline and attack both see, is trained on: "generated" records, "real"
+            non-members, or "none" for no helper.
+        reference: A function (X, y, seed) -> model that trains a reference model like the target; "auto" takes a small
+            model for the kind of data. It is called twice for each of the `references`, and twice more for the two
+            models that baseline and attack both see.
+        references: How many reference models take the target's place: at least 3, or 0 for none.
+        guesses: How many records are guessed to be members: "auto" (chosen on the classifiers' training records), a
+            number, "ranked" (the best number, corrected for the choice) or "naive" (the best, not corrected).
+        confidence: The confidence of the two bounds together whose difference is ε̃.
+        repeats: How often the coins are drawn; medians over the draws are reported.
+        seed: Decides how the records are divided, what is generated, every training and the coins.
+        name: A name for the page.
+        metadata: Notes for the page, e.g. {"unit_of_privacy": "one person"}.
+        run: Where the model runs, and how many records it is asked at once.
+        **options: `splits` (shares of the members for the generator, the classifiers and the audit, by default 0.4, 0.3
+            and 0.3), `audit_size` (fewer members to audit) and `filter` (a function (X, y) -> mask that drops bad
+            generated records).
+
+    Returns:
+        The audit, ε̃ of the first model first.
+
+    Raises:
+        InputError: If an argument cannot be used, or the generator hands back its members.
 
     >>> audit_members_only(model, (X, y)).to_html("audit.html")  # doctest: +SKIP
     """
+    rest: dict[str, Any] = dict(options)
+    division = {key: rest.pop(key) for key in SplitKeywords.__annotations__ if key in rest}
+    where = RunOptions.read(run, rest, caller="audit_members_only")
+    setup = _setup(model, helper, nonmembers, reference, references, repeats, guesses, confidence, seed)
+    notes = plain(check.mapping("metadata", metadata, "pass e.g. {'unit_of_privacy': 'one person'}"))
+    seeds = StageSeeds.of(setup.seed)
+    records = split_records(
+        members,
+        generator=generator,
+        generated=generated,
+        splits=division.get("splits", SPLITS),
+        audit_size=division.get("audit_size"),
+        keep=division.get("filter"),
+        seed=seeds.split,
+    )
+    setup = setup.with_guesses_up_to(records.pairs)
+    real = None if nonmembers is None else with_real_nonmembers(nonmembers, records, seed=seeds.nonmembers)
+    measured = _measured(setup, records, real, seeds, where)
+    beyond = None if real is None else _with_real_nonmembers(setup, real, seeds.coins, where)
+    told = _metadata(setup, records, seeds, division.get("splits", SPLITS))
+    return _assembled(setup, records, measured, beyond, replace(told, name=name, notes=notes))
+
+
+@dataclass(frozen=True, eq=False)
+class MembersOnlySetup:
+    """The arguments of an audit that say what is measured, checked."""
+
+    targets: Mapping[str, Any]
+    helper: str
+    trainer: Trainer | None
+    references: int
+    repeats: int
+    guesses: str | int
+    confidence: float
+    seed: int
+
+    def with_guesses_up_to(self, pairs: int) -> MembersOnlySetup:
+        """The same, with a number of guesses that was checked against the number of pairs."""
+        if isinstance(self.guesses, str):
+            return self
+        remedy = f"pass at most the {pairs} pairs of the audit"
+        return replace(self, guesses=check.whole("guesses", self.guesses, 1, remedy, pairs))
+
+
+class StageSeeds(NamedTuple):
+    """One seed for each stage of the audit."""
+
+    split: int
+    nonmembers: int
+    classifier: int
+    helper: int
+    references: int
+    coins: int
+
+    @classmethod
+    def of(cls, seed: int) -> StageSeeds:
+        """Independent seeds from the audit's one."""
+        return cls(*(int(s.generate_state(1)[0]) for s in np.random.SeedSequence(seed).spawn(6)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Measured:
+    """What was measured for all targets, with the strength of the baseline."""
+
+    estimates: tuple[Estimate, ...]
+    targets: tuple[TargetResult, ...]
+    baseline: Baseline
+    strength: BaselineStrength
+    coins: int
+
+
+def _setup(
+    model: Any,
+    helper: str,
+    nonmembers: Any,
+    reference: Trainer | str,
+    references: int,
+    repeats: int,
+    guesses: str | int,
+    confidence: float,
+    seed: int,
+) -> MembersOnlySetup:
     confidence, seed = check.confidence(confidence), check.seed(seed)
     targets = _targets(model)
     check.choice("helper", helper, HELPERS)
@@ -100,127 +213,14 @@ def audit_members_only(
         )
     if not (callable(reference) or reference == "auto"):
         raise InputError(f"reference must be 'auto' or a function (X, y, seed) -> model, got {check.show(reference)}.")
-    trainer = reference if callable(reference) else None
-    count = check.whole("references", references, 0, f"pass at least {FEWEST}, or 0 for no null band", 1000)
+    count = check.whole("references", references, 0, f"pass at least {FEWEST}, or 0 for none", 1000)
     if 0 < count < FEWEST:
-        raise InputError(f"references must be 0 or at least {FEWEST}, got {count}; a null band needs a few models.")
-    repeats = check.whole("repeats", repeats, 1, "pass how often the coins are thrown again, e.g. 20", 10_000)
+        raise InputError(f"references must be 0 or at least {FEWEST}, got {count}; a limit needs a few models.")
+    repeats = check.whole("repeats", repeats, 1, "pass how often the coins are drawn, e.g. 20", 10_000)
     if isinstance(guesses, str):
         check.choice("guesses", guesses, ("auto", "ranked", "naive"))
-    notes = plain(check.mapping("metadata", metadata, "pass e.g. {'unit_of_privacy': 'one person'}"))
-    seeds = [int(s.generate_state(1)[0]) for s in np.random.SeedSequence(seed).spawn(6)]
-    game = deal(
-        members,
-        generator=generator,
-        generated=generated,
-        splits=splits,
-        audit_size=audit_size,
-        keep=filter,
-        seed=seeds[0],
-    )
-    if isinstance(guesses, int) or not isinstance(guesses, str):
-        guesses = check.whole("guesses", guesses, 1, f"pass at most the {game.pairs} pairs of the audit", game.pairs)
-    real = None if nonmembers is None else cut_nonmembers(nonmembers, game, seed=seeds[1])
-    field = contest(game, seed=seeds[2])
-    helpers = _helpers(field, helper, real, seeds[3])
-    common, baseline = _baseline(field, helpers.get(helper), count, trainer, seeds[4])
-    level, coins = 1.0 - confidence, seeds[5]
-    own = {label: field.ask(target, batch_size=batch_size, device=device) for label, target in targets.items()}
-    if guesses == "auto":
-        guesses = _chosen(field, [(*common, a) for a in own.values()], baseline.answers[baseline.best], level)
-    throws = [coins + k for k in range(repeats)]
-    without = throws_of(baseline.pairs[baseline.best], guesses, level / 2, throws)
-    found: list[Estimate] = []
-    rows: list[dict[str, Any]] = []
-    attacks: list[Pair] = []
-    for label, seen in own.items():
-        pair = field.score(*common, seen)
-        _refuse_constant(pair, label)
-        verdict = judge(pair, baseline.pairs, level=min(level, LEVEL)) if baseline.has_null else None
-        bounds = without, throws_of(pair, guesses, level / 2, throws)
-        estimate = _measured(
-            pair, baseline, verdict, bounds, guesses, confidence, coins, label if len(targets) > 1 else ""
-        )
-        found.append(estimate)
-        attacks.append(pair)
-        rows.append(_row(label, pair, estimate, verdict, bounds[1].bounds - bounds[0].bounds, confidence, coins))
-    first = next(iter(targets))
-    found.append(_one_run(shown(*attacks[0], seed=coins), confidence, coins))
-    guard, curve, real_details = _unchecked(), {}, None
-    if real is not None:
-        beyond = audit_real(
-            targets,
-            game,
-            real,
-            trainer=trainer,
-            confidence=confidence,
-            seed=coins,
-            batch_size=batch_size,
-            device=device,
-        )
-        found += beyond.estimates
-        guard, curve, real_details = beyond.guard, beyond.curve, beyond.details
-    best = baseline.pairs[baseline.best]
-    strength = baseline_strength(
-        field, helpers, common, guesses=_number(found[0], game), confidence=confidence, seed=coins
-    )
-    warnings = [*game.warnings, *strength["warnings"]]
-    if game.kind == "text" and game.held.y is None and trainer is None and count:
-        warnings.append(
-            "the stand-ins are n-gram models: a language model that never saw the members may stand out from them too; "
-            "pass reference=, a function that trains one like the target"
-        )
-    if game.kind == "text" and count:
-        warnings.append(
-            "stand-ins learn from a third of the members; language models that learnt from as many other texts as "
-            "there are members reached ε̃ = 0.5: read a value of that size as no evidence"
-        )
-    if game.kind == "image" and count:
-        warnings.append(
-            "stand-ins learn from a third of the members; 12 models in our controls that never saw the members were "
-            "all reported with 0, which leaves room for one in four: read a small value as weak evidence"
-        )
-    if not count:
-        warnings.append("there are no stand-ins, so what a model knows of the distribution counts as leakage")
-    found[0] = replace(found[0], warnings=(*found[0].warnings, *warnings))
-    return Audit(
-        estimates=tuple(found),
-        guard=guard,
-        risk=risk_of(found),
-        curve=curve,
-        details={
-            "targets": rows,
-            "baseline": {
-                "name": baseline.names[baseline.best],
-                "auc": best.auc,
-                "c_lb": found[0].details["c_lb"],
-                "curve": _curve(best, level / 2, coins),
-            },
-            "null": _null(baseline),
-            "strength": strength,
-            "game": dict(game.facts),
-            "real": real_details,
-        },
-        metadata={
-            "kind": "members-only",
-            "name": name,
-            "model": ", ".join(targets) if len(targets) > 1 else type(targets[first]).__name__,
-            "data_kind": game.kind,
-            "members": game.facts["members"],
-            "confidence": confidence,
-            "seed": seed,
-            "coins_seed": coins,
-            "helper": helper,
-            "references": count,
-            "trainings": counted(2 * count + ANCHORS if count else 0),
-            "reference": "given" if trainer is not None else "default",
-            "splits": list(splits),
-            "generator": game.facts["generator"],
-            "warnings": [],
-            "version": dosimeter.__version__,
-            **notes,
-        },
-    )
+    trainer = reference if callable(reference) else None
+    return MembersOnlySetup(targets, helper, trainer, count, repeats, guesses, confidence, seed)
 
 
 def _targets(model: Any) -> dict[str, Any]:
@@ -231,217 +231,141 @@ def _targets(model: Any) -> dict[str, Any]:
     return dict(model)
 
 
-def _helpers(field: Contest, helper: str, real: RealGame | None, seed: int) -> dict[str, Answers | None]:
-    """The helper's answers by its kind: every kind that can be had, for the comparison of baselines."""
-    found: dict[str, Answers | None] = {"none": None, "generated": field.helped(field.game.helper, seed=seed)}
-    if real is not None:
-        found["real"] = field.helped(real.helper, seed=seed)
-    return found
-
-
-def _baseline(
-    field: Contest, helper: Answers | None, count: int, trainer: Trainer | None, seed: int
-) -> tuple[tuple[Answers, ...], Baseline]:
-    """What baseline and attack both see, and the baselines: one for each stand-in, or the helper's alone."""
-    common: tuple[Answers, ...] = () if helper is None else (helper,)
-    if not count:
-        name = "the records alone" if helper is None else "the records and a helper"
-        return common, Baseline((name,), (field.score(*common),), (common,), 0, has_null=False)
-    anchor, pools = anchor_and_pools(field.game, seed=seed)
-    seeds = [int(s.generate_state(1)[0]) for s in np.random.SeedSequence(seed).spawn(count + ANCHORS)]
-    anchors = (field.helped(anchor, seed=seeds[k], variant=k, trainer=trainer) for k in range(ANCHORS))
-    common = (*common, *anchors)
-    seen = tuple(
-        (*common, stand_in(field, pools, seed=s, variant=k, trainer=trainer)) for k, s in enumerate(seeds[ANCHORS:])
-    )
-    pairs = tuple(field.score(*a) for a in seen)
-    best = int(np.argmax([pair.auc for pair in pairs]))
-    names = tuple(f"stand-in {k + 1}" for k in range(count))
-    return common, Baseline(names, pairs, seen, best, has_null=True)
-
-
-def _refuse_constant(pair: Pair, label: str) -> None:
-    both = np.concatenate(pair)
-    if (both == both[0]).all():
-        raise InputError(
-            f"all {both.size} guesses about {label} are identical: neither the records nor the answers tell anything "
-            "apart; pass a model with outputs that vary and more members."
-        )
-
-
-def _chosen(field: Contest, attacks: Sequence[Sequence[Answers]], baseline: Sequence[Answers], level: float) -> int:
-    """The number of guesses at which the attacks lead most on the training records, out of fold: one for all."""
-    numbers = np.array([max(1, round(share * field.member.size)) for share in SHARES])
-
-    def bounds(seen: Sequence[Answers]) -> FloatArray:
-        return np.maximum(0.0, logit_bound(numbers, _right(field.rehearse(*seen), numbers), level / 2))
-
-    lead = np.mean([bounds(seen) for seen in attacks], axis=0) - bounds(baseline)
-    return max(1, round(SHARES[int(np.argmax(lead))] * field.game.pairs))
-
-
-def _right(pair: Pair, numbers: Any) -> Any:
-    """How many of the highest scores are real ones."""
-    order = np.argsort(-np.concatenate(pair), kind="stable")
-    return np.cumsum(order < pair.real.size)[numbers - 1]
-
-
-@dataclass(frozen=True, eq=False)
-class Throws:
-    """The bound for each throw of the coins, and the guesses and right guesses behind it."""
-
-    bounds: FloatArray
-    counts: list[tuple[int, int]]
-
-
-def throws_of(pair: Pair, guesses: str | int, level: float, throws: Sequence[int]) -> Throws:
-    """The bound at one level for each throw of the coins; the same seed throws the same coins for every attack."""
-    found = [
-        panoramia(baseline=None, attack=shown(*pair, seed=seed), confidence=1.0 - level, guesses=guesses)
-        for seed in throws
-    ]
-    counts = [(int(e.details["attack"]["guesses"]), int(e.details["attack"]["correct"])) for e in found]
-    return Throws(np.array([e.epsilon for e in found]), counts)
-
-
 def _measured(
-    pair: Pair,
-    baseline: Baseline,
-    verdict: Verdict | None,
-    bounds: tuple[Throws, Throws],
-    guesses: str | int,
-    confidence: float,
-    coins: int,
-    label: str,
-) -> Estimate:
-    """ε̃ where the target stands out from the stand-ins, else 0; the difference itself is kept in the details.
-
-    c_lb and {c+ε}_lb are medians over the throws of the coins: which record of a pair is shown is chance alone.
-    """
-    best = baseline.pairs[baseline.best]
-    once = panoramia(
-        baseline=shown(*best, seed=coins), attack=shown(*pair, seed=coins), confidence=confidence, guesses=guesses
+    setup: MembersOnlySetup, records: AuditRecords, real: AuditRecords | None, seeds: StageSeeds, run: RunOptions
+) -> _Measured:
+    """Train baseline and attack, and measure every target with the same coins."""
+    classifier = pair_classifier(records, seed=seeds.classifier)
+    helpers = _helpers(classifier, real, seeds.helper)
+    baseline = train_baselines(classifier, helpers[setup.helper], setup.references, setup.trainer, seeds.references)
+    asked = {label: classifier.ask(target, run) for label, target in setup.targets.items()}
+    level, guesses = 1.0 - setup.confidence, setup.guesses
+    if guesses == "auto":
+        guesses = choose_guesses(classifier, [(*baseline.shared, own) for own in asked.values()], baseline, level)
+    draws = tuple(seeds.coins + k for k in range(setup.repeats))
+    without = bounds_of_draws(baseline.strongest, guesses, level / 2, draws)
+    measurement = Measurement(baseline, without, guesses, setup.confidence, seeds.coins, draws)
+    attacks = {label: classifier.score(*baseline.shared, own) for label, own in asked.items()}
+    results = [measurement.of(label, pair, alone=len(attacks) == 1) for label, pair in attacks.items()]
+    first = next(iter(attacks.values()))
+    estimates = (*(estimate for estimate, _ in results), _one_run(first, setup.confidence, seeds.coins))
+    used = int(estimates[0].details["attack"]["guesses"])
+    strength = baseline_strength(
+        classifier,
+        helpers,
+        baseline.shared,
+        guesses=max(1, min(used, records.pairs)),
+        confidence=setup.confidence,
+        seed=seeds.coins,
     )
-    c, both = (float(np.median(part.bounds)) for part in bounds)
-    raw = max(0.0, both - c)
-    passed = verdict.stands_out if verdict is not None else once.details["null_p_value"] <= 1.0 - confidence
-    reported = raw if passed else 0.0
-    subject = f"{label}: " if label else ""
-    against = f"{len(baseline.pairs)} models that never saw these members" if verdict is not None else "the baseline"
-    values = f"{number(both)} with the model, {number(c)} without it, {percent(confidence)} confidence"
-    if reported > 0:
-        sentence = (
-            f"{subject}PANORAMIA measures ε̃ = {number(reported)} ({values}; the attack stands out from {against}): a "
-            "measurement, a lower bound on ε only if the baseline is as good as any can be."
-        )
-    else:
-        reason = "leads by no more than its error" if passed else f"does not stand out from {against}"
-        sentence = (
-            f"{subject}PANORAMIA measures ε̃ = 0: the attack {reason} ({values}): "
-            "a measurement, not evidence of privacy."
-        )
-    return replace(
-        once,
-        epsilon=reported,
-        claim=sentence,
-        details={
-            **once.details,
-            "c_lb": c,
-            "c_plus_epsilon_lb": both,
-            "epsilon_raw": raw,
-            "epsilon_of_first_throw": once.epsilon,
-            "throws": bounds[0].bounds.size,
-            "throw_counts": {"baseline": bounds[0].counts, "attack": bounds[1].counts},
-            "stands_out": passed,
-            "verdict": None if verdict is None else verdict.to_dict(),
-            "target": label or "model",
-        },
-    )
+    return _Measured(estimates, tuple(row for _, row in results), baseline, strength, seeds.coins)
 
 
-def _row(
-    label: str,
-    pair: Pair,
-    estimate: Estimate,
-    verdict: Verdict | None,
-    differences: FloatArray,
-    confidence: float,
-    coins: int,
-) -> dict[str, Any]:
-    level = (1.0 - confidence) / 2
-    run = one_run(shown(*pair, seed=coins), delta=0.0, confidence=confidence)
-    low, middle, high = np.quantile(differences, [level, 0.5, 1.0 - level])
-    return {
-        "name": label,
-        "epsilon": estimate.epsilon,
-        "epsilon_raw": estimate.details["epsilon_raw"],
-        "c_lb": estimate.details["c_lb"],
-        "c_plus_epsilon_lb": estimate.details["c_plus_epsilon_lb"],
-        "guesses": estimate.details["attack"]["guesses"],
-        "recall": estimate.details["attack"]["recall"],
-        "stands_out": estimate.details["stands_out"],
-        "auc": pair.auc,
-        "first_part": pair.first_part,
-        "verdict": None if verdict is None else verdict.to_dict(),
-        "one_run": run.epsilon,
-        "throws": {
-            "low": float(low),
-            "median": float(middle),
-            "high": float(high),
-            "number": differences.size,
-        },
-        "curve": _curve(pair, level, coins),
+def _with_real_nonmembers(setup: MembersOnlySetup, records: AuditRecords, seed: int, run: RunOptions) -> RealAudit:
+    return audit_real(setup.targets, records, trainer=setup.trainer, confidence=setup.confidence, seed=seed, run=run)
+
+
+def _helpers(classifier: PairClassifier, real: AuditRecords | None, seed: int) -> dict[str, Answers | None]:
+    """The helper's answers by what it was trained on: every kind that can be had, to compare baselines."""
+    helpers: dict[str, Answers | None] = {
+        "none": None,
+        "generated": classifier.ask_trained(classifier.records.for_helper, seed=seed),
     }
+    if real is not None:
+        helpers["real"] = classifier.ask_trained(real.for_helper, seed=seed)
+    return helpers
 
 
-def _curve(pair: Pair, level: float, coins: int) -> dict[str, Any]:
-    """Precision and bound by recall, thinned for a screen, and where the bound is largest."""
-    found = bound_curve(shown(*pair, seed=coins), level)
-    best = int(np.argmax(found.bound))
-    steps = np.unique(np.append(np.geomspace(1, found.guesses.size, CURVE_POINTS).astype(np.int64) - 1, best))
-    precision: FloatArray = found.correct / found.guesses
-    return {
-        "recall": found.recall[steps],
-        "precision": precision[steps],
-        "bound": found.bound[steps],
-        "guesses": found.guesses[steps],
-        "best": int(np.searchsorted(steps, best)),
-    }
-
-
-def _null(baseline: Baseline) -> dict[str, Any] | None:
-    if not baseline.has_null:
-        return None
-    return {
-        "names": list(baseline.names),
-        "auc": [pair.auc for pair in baseline.pairs],
-        "first_part": [pair.first_part for pair in baseline.pairs],
-    }
-
-
-def _number(estimate: Estimate, game: Game) -> int:
-    """The number of guesses at which baselines are compared with each other."""
-    return int(max(1, min(estimate.details["attack"]["guesses"], game.pairs)))
-
-
-def _one_run(evidence: Any, confidence: float, seed: int) -> Estimate:
+def _one_run(attack: Pair, confidence: float, coins: int) -> Estimate:
     """The one-run bound on the same audit records, with abstention: it bounds c + ε, not ε."""
-    found = one_run(evidence, delta=0.0, confidence=confidence)
+    bound = one_run(coin_evidence(*attack, seed=coins), delta=0.0, confidence=confidence)
     return replace(
-        found,
+        bound,
         low=0.0,
         validity=Validity.MEASUREMENT,
         neighbours=None,
         method="one-run on generated non-members",
-        claim=f"The one-run guesses, 'in' and 'out' with abstention between, show c + ε ≥ {number(found.epsilon)} "
-        f"({percent(confidence)} confidence): the gap c between real and generated records is in it, so it is no bound "
-        "on ε.",
+        claim=f"The one-run guesses, 'in' and 'out' with abstention between, show c + ε ≥ {number(bound.epsilon)} "
+        f"({percent(confidence)} confidence): this includes the gap c between members and generated records, so it is "
+        "not a bound on ε.",
     )
 
 
-def _unchecked() -> Guard:
-    reason = (
-        "the non-members are generated and differ from the members by construction; c_lb says by how much, and the "
-        "stand-ins what a model gains from that difference without a leak."
+def _assembled(
+    setup: MembersOnlySetup,
+    records: AuditRecords,
+    measured: _Measured,
+    beyond: RealAudit | None,
+    metadata: MembersOnlyMetadata,
+) -> Audit:
+    """Put everything into one audit, the warnings at its headline."""
+    head = measured.estimates[0]
+    head = replace(head, warnings=(*head.warnings, *_warnings(setup, records, measured.strength)))
+    estimates = (head, *measured.estimates[1:], *(() if beyond is None else beyond.estimates))
+    c_lb = measured.targets[0].c_lb
+    return Audit(
+        estimates=estimates,
+        guard=_unchecked(setup.references) if beyond is None else beyond.guard,
+        risk=risk_of(estimates),
+        curve=None if beyond is None else beyond.curve,
+        details=MembersOnlyDetails(
+            targets=measured.targets,
+            baseline=measured.baseline.result(c_lb, 1.0 - setup.confidence, measured.coins),
+            null=measured.baseline.values(),
+            strength=measured.strength,
+            game=records.counts,
+            real=None if beyond is None else beyond.result,
+        ),
+        metadata=metadata,
     )
-    return Guard(shift=False, checked=False, evidence={"reasons": [reason]})
+
+
+def _warnings(setup: MembersOnlySetup, records: AuditRecords, strength: BaselineStrength) -> list[str]:
+    warnings = [*records.warnings, *strength.warnings]
+    if not setup.references:
+        return [*warnings, "there are no reference models, so what a model knows of the distribution counts as leakage"]
+    learn = "reference models learn from a third of the members"
+    if records.kind == "text" and records.for_generator.y is None and setup.trainer is None:
+        warnings.append(
+            "the reference models are n-gram models: a language model that never saw the members may stand out from "
+            "them too; pass reference=, a function that trains one like the target"
+        )
+    if records.kind == "text":
+        warnings.append(
+            f"{learn}; language models that learnt from as many other texts as there are members reached ε̃ = 0.5: "
+            "a value of that size is not evidence of a leak"
+        )
+    if records.kind == "image":
+        warnings.append(
+            f"{learn}; in our controls, 12 of 12 models that never saw the members were reported with 0, which still "
+            "allows one in four to be reported with more: a small value is weak evidence"
+        )
+    return warnings
+
+
+def _metadata(
+    setup: MembersOnlySetup, records: AuditRecords, seeds: StageSeeds, splits: tuple[float, float, float]
+) -> MembersOnlyMetadata:
+    names, trained = list(setup.targets), 2 * setup.references + SHARED_REFERENCES if setup.references else 0
+    return MembersOnlyMetadata(
+        model=", ".join(names) if len(names) > 1 else type(setup.targets[names[0]]).__name__,
+        members=records.counts.members,
+        confidence=setup.confidence,
+        seed=setup.seed,
+        version=dosimeter.__version__,
+        trainings=TrainingCounts(asked=trained, done=trained),
+        data_kind=records.kind,
+        coins_seed=seeds.coins,
+        helper=setup.helper,
+        references=setup.references,
+        reference="given" if setup.trainer is not None else "default",
+        splits=tuple(splits),
+        generator=records.counts.generator,
+    )
+
+
+def _unchecked(references: int) -> Guard:
+    reason = "the non-members are generated and differ from the members by construction; c_lb says by how much"
+    if references:
+        reason += ", and the reference models show what a model gains from that difference without a leak"
+    return Guard(shift=False, checked=False, evidence={"reasons": [f"{reason}."]})

@@ -1,0 +1,258 @@
+"""ε̃ of each target: the attack that sees the target against a baseline that sees a reference model instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dosimeter._validate import FloatArray, InputError, IntArray
+from dosimeter.audits.members_only.null_band import LEVEL, Pair, judge
+from dosimeter.audits.members_only.pair_classifier import (
+    SHARED_REFERENCES,
+    Answers,
+    PairClassifier,
+    Trainer,
+    ask_reference,
+    reference_pools,
+)
+from dosimeter.audits.members_only.result import (
+    BaselineResult,
+    DifferenceRange,
+    RecallCurve,
+    ReferenceTest,
+    ReferenceValues,
+    TargetResult,
+)
+from dosimeter.audits.members_only.split import coin_evidence
+from dosimeter.estimate import Estimate, number, percent
+from dosimeter.estimators.one_run import one_run
+from dosimeter.estimators.panoramia import bound_curve, panoramia
+from dosimeter.estimators.ranked import logit_bound
+
+SHARES = (0.2, 0.3, 0.5)  # of the pairs: numbers of guesses to choose from; fewer make a bound of chance
+CURVE_POINTS = 160
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """What every target is compared with.
+
+    `shared` are the answers that baseline and attack both see. There is one baseline for each reference model; `best`
+    is the strongest of them. Without reference models there is one baseline, and it sees only what is shared.
+    """
+
+    shared: tuple[Answers, ...]
+    names: tuple[str, ...]
+    pairs: tuple[Pair, ...]
+    answers: tuple[tuple[Answers, ...], ...]
+    best: int
+    has_references: bool
+
+    @property
+    def strongest(self) -> Pair:
+        """The scores of the strongest baseline."""
+        return self.pairs[self.best]
+
+    def test(self, attack: Pair, level: float) -> ReferenceTest | None:
+        """Whether the attack stands out from the reference models; None where there are none."""
+        return judge(attack, self.pairs, level=min(level, LEVEL)) if self.has_references else None
+
+    def values(self) -> ReferenceValues | None:
+        """How well the attack does with each reference model; None where there are none."""
+        if not self.has_references:
+            return None
+        pairs = self.pairs
+        return ReferenceValues(self.names, tuple(p.auc for p in pairs), tuple(p.first_part for p in pairs))
+
+    def result(self, c_lb: float, level: float, coins: int) -> BaselineResult:
+        """The strongest baseline as the page draws it."""
+        curve = recall_curve(self.strongest, level / 2, coins)
+        return BaselineResult(self.names[self.best], self.strongest.auc, c_lb, curve)
+
+
+def train_baselines(
+    classifier: PairClassifier, helper: Answers | None, references: int, trainer: Trainer | None, seed: int
+) -> Baseline:
+    """Train the reference models, and a baseline with each of them; or the helper's baseline alone."""
+    shared: tuple[Answers, ...] = () if helper is None else (helper,)
+    if not references:
+        name = "the records alone" if helper is None else "the records and a helper"
+        return Baseline(shared, (name,), (classifier.score(*shared),), (shared,), 0, has_references=False)
+    pool, pools = reference_pools(classifier.records, seed=seed)
+    children = np.random.SeedSequence(seed).spawn(references + SHARED_REFERENCES)
+    seeds = [int(child.generate_state(1)[0]) for child in children]
+    shared += tuple(
+        classifier.ask_trained(pool, seed=seeds[k], variant=k, trainer=trainer) for k in range(SHARED_REFERENCES)
+    )
+    seen = tuple(
+        (*shared, ask_reference(classifier, pools, seed=own, variant=k, trainer=trainer))
+        for k, own in enumerate(seeds[SHARED_REFERENCES:])
+    )
+    pairs = tuple(classifier.score(*answers) for answers in seen)
+    best = int(np.argmax([pair.auc for pair in pairs]))
+    names = tuple(f"reference {k + 1}" for k in range(references))
+    return Baseline(shared, names, pairs, seen, best, has_references=True)
+
+
+@dataclass(frozen=True, eq=False)
+class CoinDraws:
+    """The bound for each draw of the coins, and the guesses and right guesses behind it."""
+
+    bounds: FloatArray
+    counts: tuple[tuple[int, int], ...]
+
+
+def bounds_of_draws(pair: Pair, guesses: str | int, level: float, seeds: Sequence[int]) -> CoinDraws:
+    """The bound at one level for each draw of the coins; the same seed draws the same coins for every attack."""
+    estimates = [
+        panoramia(baseline=None, attack=coin_evidence(*pair, seed=seed), confidence=1.0 - level, guesses=guesses)
+        for seed in seeds
+    ]
+    attacks = [e.details["attack"] for e in estimates]
+    counts = tuple((int(attack["guesses"]), int(attack["correct"])) for attack in attacks)
+    return CoinDraws(np.array([e.epsilon for e in estimates]), counts)
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """How every target is measured: one baseline, one number of guesses, the same coins."""
+
+    baseline: Baseline
+    without: CoinDraws
+    guesses: str | int
+    confidence: float
+    coins: int
+    seeds: tuple[int, ...]
+
+    @property
+    def level(self) -> float:
+        """The chance of error of the whole measurement; each of its two bounds gets half."""
+        return 1.0 - self.confidence
+
+    def of(self, name: str, attack: Pair, *, alone: bool) -> tuple[Estimate, TargetResult]:
+        """ε̃ of one target and what the page draws; `alone` says that it is the only one."""
+        _refuse_constant(attack, name)
+        test = self.baseline.test(attack, self.level)
+        draws = bounds_of_draws(attack, self.guesses, self.level / 2, self.seeds)
+        estimate = self._estimate("" if alone else name, attack, test, draws)
+        return estimate, self._result(name, attack, test, estimate, draws)
+
+    def _estimate(self, label: str, attack: Pair, test: ReferenceTest | None, draws: CoinDraws) -> Estimate:
+        """ε̃ where the target stands out from the reference models, else 0; the details keep the difference itself.
+
+        c_lb and {c+ε}_lb are medians over the draws of the coins: which record of a pair is shown is chance alone.
+        """
+        once = panoramia(
+            baseline=coin_evidence(*self.baseline.strongest, seed=self.coins),
+            attack=coin_evidence(*attack, seed=self.coins),
+            confidence=self.confidence,
+            guesses=self.guesses,
+        )
+        c, both = (float(np.median(some.bounds)) for some in (self.without, draws))
+        raw = max(0.0, both - c)
+        passed = test.stands_out if test is not None else once.details["null_p_value"] <= self.level
+        return replace(
+            once,
+            epsilon=raw if passed else 0.0,
+            claim=self._claim(label, c, both, passed),
+            details={
+                **once.details,
+                "c_lb": c,
+                "c_plus_epsilon_lb": both,
+                "epsilon_raw": raw,
+                "epsilon_of_first_throw": once.epsilon,
+                "throws": self.without.bounds.size,
+                "throw_counts": {"baseline": list(self.without.counts), "attack": list(draws.counts)},
+                "stands_out": passed,
+                "verdict": None if test is None else test.to_dict(),
+                "target": label or "model",
+            },
+        )
+
+    def _claim(self, label: str, c: float, both: float, passed: bool) -> str:
+        """What was measured, in one sentence."""
+        subject = f"{label}: " if label else ""
+        models = len(self.baseline.pairs)
+        against = f"{models} models that never saw these members" if self.baseline.has_references else "the baseline"
+        values = f"{number(both)} with the model, {number(c)} without it, {percent(self.confidence)} confidence"
+        if passed and both > c:
+            return (
+                f"{subject}PANORAMIA measures ε̃ = {number(both - c)} ({values}; the attack stands out from {against}): "
+                "a measurement, and a lower bound on ε only if no baseline can do better."
+            )
+        reason = "stands out, but proves no more than the baseline" if passed else f"does not stand out from {against}"
+        return (
+            f"{subject}PANORAMIA measures ε̃ = 0: the attack {reason} ({values}): "
+            "a measurement, not evidence of privacy."
+        )
+
+    def _result(
+        self, name: str, attack: Pair, test: ReferenceTest | None, estimate: Estimate, draws: CoinDraws
+    ) -> TargetResult:
+        details: dict[str, Any] = dict(estimate.details)
+        tail = self.level / 2
+        low, middle, high = np.quantile(draws.bounds - self.without.bounds, [tail, 0.5, 1.0 - tail])
+        return TargetResult(
+            name=name,
+            epsilon=estimate.epsilon,
+            epsilon_raw=details["epsilon_raw"],
+            c_lb=details["c_lb"],
+            c_plus_epsilon_lb=details["c_plus_epsilon_lb"],
+            guesses=details["attack"]["guesses"],
+            recall=details["attack"]["recall"],
+            stands_out=details["stands_out"],
+            auc=attack.auc,
+            first_part=attack.first_part,
+            verdict=test,
+            one_run=one_run(coin_evidence(*attack, seed=self.coins), delta=0.0, confidence=self.confidence).epsilon,
+            throws=DifferenceRange(float(low), float(middle), float(high), draws.bounds.size),
+            curve=recall_curve(attack, tail, self.coins),
+        )
+
+
+def _refuse_constant(attack: Pair, label: str) -> None:
+    both = np.concatenate(attack)
+    if (both == both[0]).all():
+        raise InputError(
+            f"all {both.size} guesses about {label} are identical: neither the records nor the answers tell anything "
+            "apart; pass a model with outputs that vary and more members."
+        )
+
+
+def choose_guesses(
+    classifier: PairClassifier, attacks: Sequence[Sequence[Answers]], baseline: Baseline, level: float
+) -> int:
+    """The number of guesses at which the attacks lead most on the training records, out of fold: one for all."""
+    numbers = np.array([max(1, round(share * classifier.member.size)) for share in SHARES])
+
+    def bounds(seen: Sequence[Answers]) -> FloatArray:
+        right = _right(classifier.score_out_of_fold(*seen), numbers)
+        return np.maximum(0.0, logit_bound(numbers, right, level / 2))
+
+    lead = np.mean([bounds(seen) for seen in attacks], axis=0) - bounds(baseline.answers[baseline.best])
+    return max(1, round(SHARES[int(np.argmax(lead))] * classifier.records.pairs))
+
+
+def _right(pair: Pair, numbers: IntArray) -> IntArray:
+    """How many of the highest scores are those of members."""
+    order = np.argsort(-np.concatenate(pair), kind="stable")
+    right: IntArray = np.cumsum(order < pair.members.size, dtype=np.int64)[numbers - 1]
+    return right
+
+
+def recall_curve(pair: Pair, level: float, coins: int) -> RecallCurve:
+    """Precision and bound by recall, thinned for a screen, and where the bound is largest."""
+    curve = bound_curve(coin_evidence(*pair, seed=coins), level)
+    best = int(np.argmax(curve.bound))
+    steps = np.unique(np.append(np.geomspace(1, curve.guesses.size, CURVE_POINTS).astype(np.int64) - 1, best))
+    precision: FloatArray = curve.correct / curve.guesses
+    return RecallCurve(
+        recall=tuple(curve.recall[steps].tolist()),
+        precision=tuple(precision[steps].tolist()),
+        bound=tuple(curve.bound[steps].tolist()),
+        guesses=tuple(curve.guesses[steps].tolist()),
+        best=int(np.searchsorted(steps, best)),
+    )

@@ -1,0 +1,166 @@
+"""Tell members from generated records: one classifier for baseline and attack, with the answers of other models.
+
+Baseline and attack are the same classifier on the same records. They differ only in the model whose answers they see:
+the baseline sees a reference model, the attack the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
+from dosimeter.attacks.references import reference
+from dosimeter.attacks.stacked import Scored, answers, content_scores, joined, stacked_out_of_fold, stacked_scores
+from dosimeter.audits.members_only.null_band import Pair
+from dosimeter.audits.members_only.split import AuditRecords, BothSides, RecordSet
+from dosimeter.engine import RunOptions
+from dosimeter.models import access
+
+Trainer: TypeAlias = Callable[[Any, Any, int], Any]
+SHARED_REFERENCES = 2  # models that baseline and attack both see
+SHARED_SHARE = 1 / 2  # of the members for the generator, for the shared references
+REFERENCE_SHARE = 2 / 3  # of its pool, for each other reference model
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What a model says of the training and of the audit records, the loss in the first column."""
+
+    train: FloatArray
+    audit: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class ReferencePools:
+    """Members that reference models may learn from, by the records that they are asked about afterwards."""
+
+    train: RecordSet
+    audit: RecordSet
+
+
+@dataclass(frozen=True, eq=False)
+class PairClassifier:
+    """A classifier of members against non-members, with the scores of the records' content already computed."""
+
+    records: AuditRecords
+    member: BoolArray
+    content: Scored
+    seed: int
+
+    def score(self, *seen: Answers, rows: IntArray | None = None) -> Pair:
+        """Scores of the audit pairs by a classifier that sees the content's score and these answers.
+
+        The last answers are also compared with each of the others: a loss that is low where others find it high.
+        """
+        train = _columns(self.content.train, [a.train for a in seen])
+        audit = _columns(self.content.audit, [a.audit for a in seen])
+        chosen = np.arange(self.member.size) if rows is None else rows
+        scores = stacked_scores(train[chosen], self.member[chosen], audit, seed=self.seed)
+        return Pair(scores[: self.records.pairs], scores[self.records.pairs :])
+
+    def score_out_of_fold(self, *seen: Answers) -> Pair:
+        """Scores of the training records, out of fold: the only ones that may be looked at before the audit."""
+        columns = _columns(self.content.train, [a.train for a in seen])
+        scores = stacked_out_of_fold(columns, self.member, seed=self.seed)
+        return Pair(scores[self.member], scores[~self.member])
+
+    def ask(self, model: Any, run: RunOptions) -> Answers:
+        """The answers of a model that takes records as the caller gave them."""
+        box = access(model, batch_size=run.batch_size, device=run.device)
+        return self._answers(lambda side: answers(box, side.X, side.y))
+
+    def ask_trained(self, on: RecordSet, *, seed: int, variant: int = 0, trainer: Trainer | None = None) -> Answers:
+        """The answers of a model that is trained on these records, by the caller's function or by the default."""
+        return self._answers(train_reference(on, seed, variant, trainer))
+
+    def _answers(self, ask: Callable[[RecordSet], FloatArray]) -> Answers:
+        return Answers(_ask_both(ask, self.records.train), _ask_both(ask, self.records.audit))
+
+
+def _ask_both(ask: Callable[[RecordSet], FloatArray], sides: BothSides) -> FloatArray:
+    return np.concatenate([ask(sides.members), ask(sides.nonmembers)])
+
+
+def train_reference(
+    on: RecordSet, seed: int, variant: int, trainer: Trainer | None
+) -> Callable[[RecordSet], FloatArray]:
+    """Train a model on these records; give it as a function from records to what it says of them."""
+    if trainer is None:
+        ask = reference(on.content, seed=seed, variant=variant)
+        return lambda records: ask(records.content)
+    model = trainer(on.X, on.y, seed)
+    if model is None:
+        raise InputError("reference returned None; it must train a model on (X, y, seed) and return it.")
+    box = access(model)
+    return lambda records: answers(box, records.X, records.y)
+
+
+def pair_classifier(records: AuditRecords, *, seed: int, rows: IntArray | None = None) -> PairClassifier:
+    """Score the content of the records; with `rows` the classifier is trained on these training records alone."""
+    train, audit = (
+        joined([sides.members.content, sides.nonmembers.content]) for sides in (records.train, records.audit)
+    )
+    member = np.arange(len(train)) < len(records.train.members)
+    if rows is None:
+        return PairClassifier(records, member, content_scores(train, member, audit, seed=seed), seed)
+    some = content_scores(train.take(rows), member[rows], audit, seed=seed)
+    scores = np.zeros(member.size)
+    scores[rows] = some.train
+    return PairClassifier(records, member, Scored(scores, some.audit), seed)
+
+
+def _columns(content: FloatArray, seen: Sequence[FloatArray]) -> FloatArray:
+    against = [seen[-1][:, 0] - other[:, 0] for other in seen[:-1]]
+    if len(against) > 1:
+        against.append(np.mean(against, axis=0))
+    return np.column_stack([content, *seen, *against])
+
+
+def reference_pools(records: AuditRecords, *, seed: int) -> tuple[RecordSet, ReferencePools]:
+    """Members for the shared references, and those for reference models that take the target's place.
+
+    The shared references get half of the generator's members. The others get the other half, and the members that they
+    are not asked about.
+    """
+    held = records.for_generator
+    order = np.random.default_rng(np.random.SeedSequence(seed)).permutation(len(held))
+    cut = round(SHARED_SHARE * order.size)
+    shared, rest = held.rows(order[:cut]), held.rows(order[cut:])
+    return shared, ReferencePools(_both(rest, records.audit.members), _both(rest, records.train.members))
+
+
+def ask_reference(
+    classifier: PairClassifier, pools: ReferencePools, *, seed: int, variant: int, trainer: Trainer | None = None
+) -> Answers:
+    """The answers of two models of one kind, each asked about members that it never saw.
+
+    Two, so that they can learn from about as many members as the target did and not from the generator's alone.
+    """
+    size = round(REFERENCE_SHARE * min(len(pools.train), len(pools.audit)))
+    asked = []
+    uses = ((pools.train, classifier.records.train), (pools.audit, classifier.records.audit))
+    for (pool, sides), child in zip(uses, np.random.SeedSequence(seed).spawn(2), strict=True):
+        drawing, training = child.spawn(2)
+        rows = np.random.default_rng(drawing).permutation(len(pool))[:size]
+        ask = train_reference(pool.rows(rows), int(training.generate_state(1)[0]), variant, trainer)
+        asked.append(_ask_both(ask, sides))
+    return Answers(*asked)
+
+
+def _both(first: RecordSet, second: RecordSet) -> RecordSet:
+    return RecordSet(_stacked(first.X, second.X), _stacked(first.y, second.y), joined([first.content, second.content]))
+
+
+def _stacked(first: Any, second: Any) -> Any:
+    """Two arrays, tables or lists, one after the other."""
+    if first is None or isinstance(first, list):
+        return first if first is None else [*first, *second]
+    if hasattr(first, "iloc"):
+        pandas: Any = import_module("pandas")
+        return pandas.concat([first, second])
+    return np.concatenate([first, second])

@@ -1,0 +1,213 @@
+"""What an audit with members only records: its details for the page, and its metadata."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dosimeter.audits.part import Count, Part, Positive, Rate
+from dosimeter.audits.result import Details, TrainedMetadata
+
+__all__ = [
+    "DETAILS",
+    "METADATA",
+    "BaselineResult",
+    "BaselineStrength",
+    "BaselineWithHelper",
+    "BaselineWithRecords",
+    "DifferenceRange",
+    "MembersOnlyDetails",
+    "MembersOnlyMetadata",
+    "RealNonmembersResult",
+    "RealNonmembersTarget",
+    "RecallCurve",
+    "RecordCounts",
+    "ReferenceTest",
+    "ReferenceValues",
+    "TargetResult",
+]
+
+
+@dataclass(frozen=True)
+class RecallCurve(Part):
+    """Precision and bound of "member" guesses by recall, thinned for a screen; `best` is where the bound is largest."""
+
+    recall: tuple[Rate, ...]
+    precision: tuple[Rate, ...]
+    bound: tuple[Positive, ...]
+    guesses: tuple[Count, ...]
+    best: Count
+
+
+@dataclass(frozen=True)
+class DifferenceRange(Part):
+    """{c+ε}_lb − c_lb over several draws of the coins: a central interval, the median and the number of draws."""
+
+    low: float
+    median: float
+    high: float
+    number: Count
+
+
+@dataclass(frozen=True)
+class ReferenceTest(Part):
+    """Whether a target stands out from the reference models: two statistics, and the limit of each.
+
+    `first_part` is the mean TPR over the lowest false-positive rates, where a leak of few records shows.
+    """
+
+    stands_out: bool
+    auc: Rate
+    auc_limit: float
+    first_part: Rate
+    first_part_limit: float
+
+
+@dataclass(frozen=True)
+class TargetResult(Part):
+    """What was measured for one model.
+
+    `epsilon` is ε̃, and `epsilon_raw` what it would be without the test against the reference models. `one_run` is the
+    one-run bound on c + ε. `verdict` is None where there are no reference models.
+    """
+
+    name: str
+    epsilon: Positive
+    epsilon_raw: Positive
+    c_lb: Positive
+    c_plus_epsilon_lb: Positive
+    guesses: Count
+    recall: Rate
+    stands_out: bool
+    auc: Rate
+    first_part: Rate
+    verdict: ReferenceTest | None
+    one_run: Positive
+    throws: DifferenceRange
+    curve: RecallCurve
+
+
+@dataclass(frozen=True)
+class BaselineResult(Part):
+    """The strongest baseline: the one that every target is compared with."""
+
+    name: str
+    auc: Rate
+    c_lb: Positive
+    curve: RecallCurve
+
+
+@dataclass(frozen=True)
+class ReferenceValues(Part):
+    """How well the attack does with each reference model in the target's place."""
+
+    names: tuple[str, ...]
+    auc: tuple[Rate, ...]
+    first_part: tuple[Rate, ...]
+
+
+@dataclass(frozen=True)
+class BaselineWithRecords(Part):
+    """A baseline trained on a share of the records."""
+
+    share: Rate
+    records: Count
+    c_lb: Positive
+    auc: Rate
+
+
+@dataclass(frozen=True)
+class BaselineWithHelper(Part):
+    """A baseline that sees the answers of one helper, or of none."""
+
+    helper: str
+    c_lb: Positive
+    auc: Rate
+
+
+@dataclass(frozen=True)
+class BaselineStrength(Part):
+    """Baselines that see less, all at one number of guesses.
+
+    `rising` says that the baseline still gets better from half of the training records to all of them;
+    `rising_p_value` is None where there are too few records to tell.
+    """
+
+    size: tuple[BaselineWithRecords, ...]
+    helper: tuple[BaselineWithHelper, ...]
+    guesses: Count
+    rising: bool
+    rising_p_value: Rate | None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RecordCounts(Part):
+    """How the members were divided, and where the generated records came from."""
+
+    generator: str
+    reason: str
+    filtered: Count
+    sampled: Count
+    copies_of_members: Count
+    copies_share: Rate
+    copies_left_out: Count
+    repeated_share: Rate
+    members: Count
+    generator_members: Count
+    train_members: Count
+    audit_pairs: Count
+    equal_across_parts: Count
+
+
+@dataclass(frozen=True)
+class RealNonmembersTarget(Part):
+    """The bounds on the ε of one model, from real non-members."""
+
+    name: str
+    epsilon: Positive
+    one_run: Positive
+    auc: Rate
+
+
+@dataclass(frozen=True)
+class RealNonmembersResult(Part):
+    """The same attack on real non-members: the bounds of the first target, and those of all of them."""
+
+    epsilon: Positive
+    one_run: Positive
+    auc: Rate
+    pairs: Count
+    targets: tuple[RealNonmembersTarget, ...]
+
+
+@dataclass(frozen=True)
+class MembersOnlyDetails(Details):
+    """What the page of a members-only audit draws.
+
+    `null` holds the values of the reference models, `game` how the records were divided, `real` what real non-members
+    add; `null` and `real` are None where there are none.
+    """
+
+    targets: tuple[TargetResult, ...]
+    baseline: BaselineResult
+    null: ReferenceValues | None
+    strength: BaselineStrength
+    game: RecordCounts
+    real: RealNonmembersResult | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MembersOnlyMetadata(TrainedMetadata):
+    """The arguments of a members-only audit, and the seed of its coins."""
+
+    kind: str | None = "members-only"
+    data_kind: str | None = None
+    coins_seed: int | None = None
+    helper: str | None = None
+    references: Count | None = None
+    reference: str | None = None
+    splits: tuple[Rate, ...] = ()
+    generator: str | None = None
+
+
+DETAILS, METADATA = MembersOnlyDetails, MembersOnlyMetadata
