@@ -23,7 +23,7 @@ MOST_TEST = 1000  # records that every trained model is asked about, beside thos
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """The records that every model is asked about: the `inside` records of D and D' first, then records that no model has seen."""
+    """The records that every model is asked about: the `inside` ones of D and D' first, then some that no model saw."""
 
     pair: tuple[npt.NDArray[Any], IntArray]
     inside: int

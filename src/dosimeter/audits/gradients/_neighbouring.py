@@ -174,15 +174,16 @@ def _given(x: npt.NDArray[Any], y: IntArray, bounded: bool, other: Any) -> Neigh
     x2, y2 = records(other)
     if x2.shape[1:] != x.shape[1:]:
         raise InputError(
-            f"neighbour has records of shape {x2.shape[1:]}, data of {x.shape[1:]}; it must equal data except for one record."
+            f"neighbour has records of shape {x2.shape[1:]}, data of {x.shape[1:]}; it must equal data except for one "
+            "record."
         )
     only, extra = _difference(x, y, x2.astype(x.dtype, copy=False), y2)
     allowed = [(1, 1)] if bounded else [(1, 0), (0, 1)]
     if (len(only), len(extra)) not in allowed:
         wanted = "exactly one record replaced" if bounded else "exactly one record removed or added"
         raise InputError(
-            f"neighbour is not a neighbour of data: {len(only)} record(s) of data are not in it and {len(extra)} of its "
-            f"own are not in data, where {'bounded' if bounded else 'unbounded'} neighbours have {wanted}; "
+            f"neighbour is not a neighbour of data: {len(only)} record(s) of data are not in it and {len(extra)} of "
+            f"its own are not in data, where {'bounded' if bounded else 'unbounded'} neighbours have {wanted}; "
             "records are compared with their labels."
         )
     removed = int(only[0]) if len(only) else None

@@ -27,7 +27,7 @@ RARE = 1e-4  # how often runs with the stated noise are said to have too little,
 
 
 def without_amplification(mechanism: Mechanism, neighbours: str | None, delta: float) -> tuple[Mechanism, list[str]]:
-    """Give the mechanism as an adversary who knows the batches meets it, for the neighbours of the runs; what changed."""
+    """Count a mechanism for an adversary who knows the batches and for the neighbours of the runs; say what changed."""
     parts = mechanism.parts if isinstance(mechanism, Composition) else (mechanism,)
     relation = mechanism.neighbours if neighbours is None else Neighbours(neighbours)
     assert relation is not None
