@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 import runpy
@@ -212,6 +213,31 @@ def test_mini_batches_are_counted_without_amplification(sampling, seen):
     assert audit.details.target.mu == pytest.approx(math.sqrt(seen) * 2 / 4.0)
     assert any("without amplification" in text for text in audit.metadata.warnings)
     assert method(audit, "sensitivities").epsilon <= audit.details.target.epsilon * (1 + 1e-6)
+
+
+# --- where it runs ----------------------------------------------------------------------------------------
+
+
+def test_the_former_keywords_still_work_and_say_what_replaces_them():
+    """The warning is about the caller's line, so that a caller sees it."""
+    small = {"recipe": recipe(4.0), "universe": U, "repetitions": 8, "seed": 1}
+    with pytest.warns(DeprecationWarning, match=r"pass run=RunOptions\(engine=…, progress=…\)") as caught:
+        former = audit_gradients(net, D, **small, engine="inline", progress=False)
+    assert [Path(one.filename).name for one in caught] == [Path(__file__).name]
+    assert former.to_json() == audit_gradients(net, D, **small, run=QUIET).to_json()
+    assert former.metadata.delta == 1e-5  # the default of every audit
+    for options, told in (
+        ({"run": QUIET, "workers": 2}, "workers was passed beside run"),
+        ({"run": 2}, "run must be RunOptions"),
+        ({"proceses": 2}, "takes no argument 'proceses'"),
+    ):
+        with pytest.raises(InputError, match=told):
+            audit_gradients(net, D, **small, **options)
+
+
+def test_signatures_fit_in_a_head():
+    for function in (audit_gradients, audit_transcripts):
+        assert len(inspect.signature(function).parameters) < 18
 
 
 # --- worlds, seeds, store ---------------------------------------------------------------------------------
