@@ -169,6 +169,16 @@ def test_broken_trainings_are_caught(fault, changes, mechanism):
     assert audit.details.noise.high < 0.2
 
 
+def test_noise_of_the_mean_in_poisson_batches_is_caught_by_the_noise_itself():
+    """A quarter of the runs never meets the record, so the bound passed the guarantee in 3 of 20 audits of 60 runs.
+
+    The noise has 1/12 of the stated deviation in at least 7 steps, but for 1 in 10 million audits.
+    """
+    audit = audited(24, DpSgd(8.0, sample_rate=0.5, steps=2), 1e-5, before=noise_of_the_mean, noise=8.0)
+    assert any("too little noise" in text and "is void" in text for text in audit.headline.warnings)
+    assert audit.details.noise.high < 0.5
+
+
 def test_the_noise_of_runs_in_one_world_is_looked_at():
     seen = Transcripts.from_runs([run(True, before=no_noise) for _ in range(6)], [True] * 6)
     audit = audit_transcripts(seen, delta=0.01)

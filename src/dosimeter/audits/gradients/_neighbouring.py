@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, InputError, IntArray
 from dosimeter.accounting import Neighbours
-from dosimeter.audits.gradients.result import NeighbourChoice
+from dosimeter.audits.gradients.result import ChosenNeighbour
 from dosimeter.datasets import sensitivity
 from dosimeter.training import Neighbour
 from dosimeter.training.arguments import records
@@ -53,9 +53,9 @@ class Neighbouring:
         return chosen
 
     @property
-    def choice(self) -> NeighbourChoice:
+    def choice(self) -> ChosenNeighbour:
         """What the audit records of D'."""
-        return NeighbourChoice(
+        return ChosenNeighbour(
             kind="bounded" if self.bounded else "unbounded",
             removed=self.neighbour.removed,
             added=self.row,

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dosimeter.audits.gradients.result import (
+    ChosenNeighbour,
     FinalBeliefs,
     GradientsDetails,
     GradientsMetadata,
     MeanBeliefs,
     MedianBeliefs,
-    NeighbourChoice,
     PrivacyTarget,
 )
 from dosimeter.audits.part import known
@@ -61,7 +61,7 @@ def _colors(canvas: Canvas, names: list[str]) -> tuple[Any, Any]:
 
 
 def beliefs(canvas: Canvas, audit: Audit) -> Spec | None:
-    """Beliefs in D over the steps: some runs, the median of each world, and the belief that the target allows."""
+    """Beliefs in D over the steps: some runs, the median of each world, and the belief of the target."""
     alt = canvas.alt
     shown = _details(audit).trajectories
     if shown is None:
@@ -99,7 +99,7 @@ def beliefs(canvas: Canvas, audit: Audit) -> Spec | None:
 
 
 def _limit(canvas: Canvas, audit: Audit, axis: str) -> list[Any]:
-    """A thin line at the belief that the target ε allows."""
+    """A thin line at the belief that corresponds to the target ε."""
     belief = _target(audit).belief
     if belief is None:
         return []
@@ -250,7 +250,7 @@ def _adversary(audit: Audit, pictures: Pictures) -> str:
         "The adversary knows D, D′, every setting and every noisy gradient; only which of the two data sets was used "
         "is hidden. Nobody who sees less can do better: this is the worst case that differential privacy speaks of."
     )
-    body += paragraph(_difference(details.neighbour or NeighbourChoice()))
+    body += paragraph(_difference(details.neighbour or ChosenNeighbour()))
     body += figure("beliefs", "Belief in D over the steps", _paths_caption(audit), pictures)
     body += figure("final_beliefs", "Belief after the last step", _final_caption(details.final), pictures)
     lines = _success(details)
@@ -281,7 +281,7 @@ def _success(details: GradientsDetails) -> list[tuple[str, str, str]]:
     return lines
 
 
-def _difference(choice: NeighbourChoice) -> str:
+def _difference(choice: ChosenNeighbour) -> str:
     why = ""
     if choice.distance is not None:
         why = f" Of all choices this one differs most: its {short(choice.by)} distance is {choice.distance:.4g}."
@@ -299,7 +299,9 @@ def _paths_caption(audit: Audit) -> str:
     median = MedianBeliefs() if paths is None else paths.median
     ends = [f"{share(values[-1])} when {world}" for world, values in _worlds(median.on_d, median.on_d_prime)]
     runs = meta.repetitions if isinstance(meta, GradientsMetadata) else None
-    allowed = "" if belief is None else f" The dotted line is the belief {share(belief)} that the target ε allows."
+    allowed = (
+        "" if belief is None else f" The dotted line is {share(belief)}, the belief that corresponds to the target ε."
+    )
     return (
         f"Thin lines are {0 if paths is None else len(paths.run)} of {'all' if runs is None else runs} runs, thick "
         f"lines the medians, which end at {' and '.join(ends) or 'unknown'}.{allowed}"
@@ -342,7 +344,7 @@ def _epsilons(audit: Audit, pictures: Pictures) -> str:
         dashed = f"; dashed: the target ε = {epsilon(goal)}"
     body = paragraph(
         f"{aim} ε′ is what the runs themselves say of ε, measured in several ways. The sensitivities and the "
-        "trajectories use the noise that the training states; the bound does not."
+        "trajectories use the noise that the training states; a bound does not."
     )
     caption = f"Dots with intervals{dashed}."
     body += figure("epsilons", "ε′ beside the target", caption, pictures, by="y")

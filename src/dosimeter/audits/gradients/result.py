@@ -17,6 +17,7 @@ __all__ = [
     "Advantages",
     "BeliefPaths",
     "BeliefsAboveTarget",
+    "ChosenNeighbour",
     "EpsilonRow",
     "FinalBeliefs",
     "GradientsDetails",
@@ -26,7 +27,6 @@ __all__ = [
     "MeanBeliefs",
     "MedianBeliefs",
     "ModelAccuracy",
-    "NeighbourChoice",
     "NoiseSeen",
     "PrivacyTarget",
 ]
@@ -64,7 +64,7 @@ class PrivacyTarget(Part):
 
 
 @dataclass(frozen=True)
-class NeighbourChoice(Part):
+class ChosenNeighbour(Part):
     """Which record D and D′ differ in: the row removed from D, the row of the other records added, and why these.
 
     `distance` is how far apart they are by the distance named `by`; None where the choice was given.
@@ -266,7 +266,7 @@ class GradientsDetails(Details):
     advantage: Advantages | None = None
     noise: NoiseSeen | None = None
     delta_prime: BeliefsAboveTarget | None = None
-    neighbour: NeighbourChoice | None = None
+    neighbour: ChosenNeighbour | None = None
     yeom: LossAdversary | None = None
     training_accuracy: Rate | None = None
     utility: ModelAccuracy | None = None
@@ -284,7 +284,7 @@ class GradientsMetadata(TrainedMetadata):
     trained_on_d: Count | None = None
     steps: Count | None = None
     neighbours: Text | None = None
-    neighbour: NeighbourChoice | None = None
+    neighbour: ChosenNeighbour | None = None
     recipe: Mapping[str, Any] | None = None
     clipping: str | None = None
     sensitivity: str | None = None
