@@ -41,7 +41,7 @@ def ours(x, y, repetitions, engine, processes=None):
     """Seconds for all repetitions, both worlds: (CPU of this process and its children, wall)."""
     import numpy as np
 
-    from dosimeter.audits.gradients.run import together
+    from dosimeter.audits.gradients._runs import models_together
     from dosimeter.training import Neighbour, Privacy, Recipe, train_many
 
     recipe = Recipe("adam", RATE, steps=STEPS, batch_size=None, dp=Privacy(NOISE, CLIP))
@@ -56,7 +56,7 @@ def ours(x, y, repetitions, engine, processes=None):
         members,
         list(range(repetitions)),
         neighbour=Neighbour(removed=3, added=RECORDS),
-        group=together(net, recipe, RECORDS, repetitions),
+        group=models_together(net, recipe, RECORDS, repetitions),
         engine=engine,
         processes=processes,
     )

@@ -184,6 +184,7 @@ def measure(
 ) -> dict[str, Any]:
     """One cell of Table 2: a row of numbers from one gradient audit, with the audit itself under "audit"."""
     from dosimeter.audits.gradients import audit_gradients
+    from dosimeter.engine import RunOptions
     from dosimeter.training import Privacy, Recipe
 
     inside, universe, test = parts(setting)
@@ -210,9 +211,7 @@ def measure(
         repetitions=repetitions,
         test=test,
         seed=seed,
-        workers=workers,
-        store=store,
-        progress=progress,
+        run=RunOptions(workers=workers, store=store, progress=progress),
         name=f"{setting.name}, {neighbours}, {scale}, ρ = {belief:g}",
     )
     by = {e.method: e for e in audit.estimates}

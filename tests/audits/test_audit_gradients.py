@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +17,11 @@ import dosimeter as dm
 from dosimeter import InputError
 from dosimeter.accounting import noise_for_belief, noise_for_epsilon
 from dosimeter.attacks.gradient import Transcripts
-from dosimeter.audits.gradients.loss_adversary import Asked, answers
-from dosimeter.audits.gradients.run import _worlds, audit_gradients
-from dosimeter.audits.gradients.transcripts import audit_transcripts
-from dosimeter.audits.result import Audit
-from dosimeter.engine import Store
+from dosimeter.audits.gradients import OpacusTranscript, audit_gradients, audit_transcripts
+from dosimeter.audits.gradients._loss_adversary import Asked, answers
+from dosimeter.audits.gradients._runs import draw_worlds
+from dosimeter.audits.result import Audit, TrainingCounts
+from dosimeter.engine import RunOptions, Store
 from dosimeter.evidence import fair_coins
 from dosimeter.identifiability import advantage_from_mu
 from dosimeter.training import Neighbour, Privacy, Recipe, train_many
@@ -31,7 +33,7 @@ N, DIMS = 40, 8
 X = RNG.normal(size=(3 * N, DIMS)).astype(np.float32)
 Y = (X[:, 0] + 0.5 * RNG.normal(size=3 * N) > 0).astype(np.int64)
 D, U, TEST = (X[:N], Y[:N]), (X[N : 2 * N], Y[N : 2 * N]), (X[2 * N :], Y[2 * N :])
-QUIET = {"engine": "inline", "progress": False}
+QUIET = RunOptions(engine="inline", progress=False)
 
 
 def net():
@@ -50,8 +52,9 @@ def run(**changes):
         "distance": "euclidean",
         "repetitions": 60,
         "belief": 0.9,
+        "delta": 1 / N,
         "seed": 1,
-        **QUIET,
+        "run": QUIET,
     }
     return audit_gradients(net, D, **{**given, **changes})
 
@@ -70,23 +73,18 @@ def local(request):
 
 def test_local_noise_gives_the_gaussian_law(local):
     """The log-odds in favour of the truth are N(μ²/2, μ²), whatever data and network."""
-    mu = local.details["target"]["mu"]
+    mu = local.details.target.mu
     audit = local
-    assert (
-        audit.details["advantage"]["counting_low"]
-        <= advantage_from_mu(mu)
-        <= audit.details["advantage"]["counting_high"]
-    )
-    assert audit.details["advantage"]["trajectory"] == pytest.approx(float(advantage_from_mu(mu)), rel=1e-6)
-    excess = audit.details["delta_prime"]
-    assert excess["share_low"] <= excess["expected"] <= excess["share_high"]
-    assert excess["expected"] == pytest.approx(
-        stats.norm.sf(audit.details["target"]["epsilon"], mu**2 / 2, mu), rel=1e-4
-    )
+    assert audit.details.advantage.counting_low <= advantage_from_mu(mu) <= audit.details.advantage.counting_high
+    assert audit.details.advantage.trajectory == pytest.approx(float(advantage_from_mu(mu)), rel=1e-6)
+    excess = audit.details.delta_prime
+    assert excess.share_low <= excess.expected <= excess.share_high
+    assert excess.expected == pytest.approx(stats.norm.sf(audit.details.target.epsilon, mu**2 / 2, mu), rel=1e-4)
 
 
 def test_log_odds_of_local_noise_pass_a_ks_test():
-    worlds, seeds, _ = _worlds(800, True, 5)
+    drawn = draw_worlds(800, True, 5)
+    worlds, seeds = drawn.trained_on_d, drawn.seeds
     members = np.ones((800, N), bool)
     members[:, 4] = worlds
     plan = recipe(3.0, dp=Privacy(3.0, clip=0.7, sensitivity="local"))
@@ -99,16 +97,16 @@ def test_log_odds_of_local_noise_pass_a_ks_test():
 
 
 def test_epsilon_from_sensitivities_is_the_target(local):
-    assert method(local, "sensitivities").epsilon == pytest.approx(local.details["target"]["epsilon"], rel=0.01)
-    assert local.details["target"]["epsilon"] == pytest.approx(math.log(9))
+    assert method(local, "sensitivities").epsilon == pytest.approx(local.details.target.epsilon, rel=0.01)
+    assert local.details.target.epsilon == pytest.approx(math.log(9))
 
 
 def test_local_noise_is_called_not_private(local):
     assert local.upper == () and local.region is None
     told = " ".join(local.headline.warnings)
     assert "not differentially private" in told
-    assert any("not differentially private" in text for text in local.metadata["warnings"])
-    assert local.metadata["mechanism"] is None
+    assert any("not differentially private" in text for text in local.metadata.warnings)
+    assert local.metadata.mechanism is None
 
 
 @pytest.fixture(scope="module")
@@ -117,39 +115,39 @@ def audit():
 
 
 def test_global_noise_keeps_its_guarantee(audit):
-    assert method(audit, "sensitivities").epsilon <= audit.details["target"]["epsilon"] * (1 + 1e-6)
+    assert method(audit, "sensitivities").epsilon <= audit.details.target.epsilon * (1 + 1e-6)
     tight = min(g.epsilon for g in audit.upper if g.is_bound)
     assert tight == pytest.approx(math.log(9), rel=1e-6)
     assert audit.headline.low <= tight and audit.headline.validity.is_bound
-    assert audit.details["sensitivities"]["largest"] <= audit.details["sensitivities"]["global"] * (1 + 1e-4)
-    assert audit.details["sensitivities"]["global"] == pytest.approx(1.4)
+    assert audit.details.sensitivities.largest <= audit.details.sensitivities.limit * (1 + 1e-4)
+    assert audit.details.sensitivities.limit == pytest.approx(1.4)
     assert {g.neighbours for g in audit.upper} == {"replace"}
 
 
 def test_trajectories_and_counting_agree(audit):
-    found = audit.details["advantage"]
-    assert found["counting_low"] <= found["trajectory"] <= found["counting_high"]
-    assert found["trajectory"] <= found["expected"] + 1e-9
-    assert found["trajectory_high"] - found["trajectory_low"] < 0.1 * (found["counting_high"] - found["counting_low"])
+    found = audit.details.advantage
+    assert found.counting_low <= found.trajectory <= found.counting_high
+    assert found.trajectory <= found.expected + 1e-9
+    assert found.trajectory_high - found.trajectory_low < 0.1 * (found.counting_high - found.counting_low)
 
 
 def test_the_page_data_are_complete_and_survive_json(audit):
     again = Audit.from_json(audit.to_json())
-    assert again.metadata["kind"] == "gradients" and again.to_json() == audit.to_json()
-    paths = audit.details["trajectories"]
-    assert paths["beliefs"].shape == (40, 9) and (paths["beliefs"][:, 0] == 0.5).all()
-    assert sum(audit.details["final"]["on_d"]) == pytest.approx(1.0)
-    assert audit.details["epsilons"][0]["name"] == "bound that the beliefs prove"
-    assert audit.details["utility"]["records"] == N and audit.details["yeom"]["nonmembers"] == N
-    assert "small" in str(audit.metadata["name"])
+    assert again.metadata.kind == "gradients" and again.to_json() == audit.to_json()
+    paths = audit.details.trajectories
+    assert np.shape(paths.beliefs) == (40, 9) and {path[0] for path in paths.beliefs} == {0.5}
+    assert sum(audit.details.final.on_d) == pytest.approx(1.0)
+    assert audit.details.epsilons[0].name == "bound that the beliefs prove"
+    assert audit.details.utility.records == N and audit.details.yeom.nonmembers == N
+    assert "small" in str(audit.metadata.name)
 
 
 def test_yeom_stands_beside_its_bounds(audit):
-    yeom = audit.details["yeom"]
-    assert yeom["advantage_low"] <= yeom["advantage"] <= yeom["advantage_high"]
-    assert yeom["bound_gaussian"] < yeom["bound_generic"] < yeom["bound_yeom"]
-    assert yeom["bound_yeom"] == 1.0  # e^ε − 1 says nothing here
-    assert yeom["bound_generic"] == pytest.approx((9 - 1 + 2 / N) / 10)
+    yeom = audit.details.yeom
+    assert yeom.advantage_low <= yeom.advantage <= yeom.advantage_high
+    assert yeom.bound_gaussian < yeom.bound_generic < yeom.bound_yeom
+    assert yeom.bound_yeom == 1.0  # e^ε − 1 says nothing here
+    assert yeom.bound_generic == pytest.approx((9 - 1 + 2 / N) / 10)
 
 
 def test_yeom_by_hand():
@@ -188,64 +186,89 @@ def test_the_experiment_of_the_paper_runs():
     ("neighbours", "relation", "scale"), [("bounded", "replace", 2), ("unbounded", "add/remove", 1)]
 )
 def test_noise_is_chosen_for_the_target(neighbours, relation, scale):
-    by_belief = run(neighbours=neighbours, repetitions=8, belief=0.8).details["target"]
-    assert by_belief["noise_multiplier"] == pytest.approx(
-        noise_for_belief(0.8, delta=1 / N, steps=8, neighbours=relation)
-    )
-    assert by_belief["noise_over_sensitivity"] == pytest.approx(by_belief["noise_multiplier"] / scale)
-    by_epsilon = run(neighbours=neighbours, repetitions=8, belief=None, epsilon=1.5, delta=1e-3).details["target"]
-    assert by_epsilon["noise_multiplier"] == pytest.approx(
+    by_belief = run(neighbours=neighbours, repetitions=8, belief=0.8).details.target
+    assert by_belief.noise_multiplier == pytest.approx(noise_for_belief(0.8, delta=1 / N, steps=8, neighbours=relation))
+    assert by_belief.noise_over_sensitivity == pytest.approx(by_belief.noise_multiplier / scale)
+    by_epsilon = run(neighbours=neighbours, repetitions=8, belief=None, epsilon=1.5, delta=1e-3).details.target
+    assert by_epsilon.noise_multiplier == pytest.approx(
         noise_for_epsilon(1.5, delta=1e-3, steps=8, neighbours=relation)
     )
-    assert by_epsilon["epsilon"] == 1.5 and by_epsilon["chosen"]
+    assert by_epsilon.epsilon == 1.5 and by_epsilon.chosen
 
 
 def test_a_given_noise_stays_and_the_target_is_only_compared():
     with_target = run(recipe=recipe(6.0), repetitions=8, belief=None, epsilon=3.0)
-    assert with_target.details["target"]["noise_multiplier"] == 6.0
-    assert with_target.details["target"]["epsilon"] == 3.0 and not with_target.details["target"]["chosen"]
+    assert with_target.details.target.noise_multiplier == 6.0
+    assert with_target.details.target.epsilon == 3.0 and not with_target.details.target.chosen
     alone = run(recipe=recipe(6.0), repetitions=8, belief=None)
     exact = min(g.epsilon for g in alone.upper if g.is_bound)
-    assert alone.details["target"]["epsilon"] == pytest.approx(exact, rel=1e-6)
-    assert alone.details["target"]["mu"] == pytest.approx(math.sqrt(8) * 2 / 6.0)
+    assert alone.details.target.epsilon == pytest.approx(exact, rel=1e-6)
+    assert alone.details.target.mu == pytest.approx(math.sqrt(8) * 2 / 6.0)
 
 
 @pytest.mark.parametrize(("sampling", "seen"), [("shuffled", 2), ("poisson", 8)])
 def test_mini_batches_are_counted_without_amplification(sampling, seen):
     """The adversary knows the batches: a record counts in each pass once, or in as many steps as the coins allow."""
     audit = run(recipe=recipe(4.0, batch_size=10, sampling=sampling), repetitions=40, belief=None, seed=2)
-    assert audit.details["target"]["mu"] == pytest.approx(math.sqrt(seen) * 2 / 4.0)
-    assert any("without amplification" in text for text in audit.metadata["warnings"])
-    assert method(audit, "sensitivities").epsilon <= audit.details["target"]["epsilon"] * (1 + 1e-6)
+    assert audit.details.target.mu == pytest.approx(math.sqrt(seen) * 2 / 4.0)
+    assert any("without amplification" in text for text in audit.metadata.warnings)
+    assert method(audit, "sensitivities").epsilon <= audit.details.target.epsilon * (1 + 1e-6)
+
+
+# --- where it runs ----------------------------------------------------------------------------------------
+
+
+def test_the_former_keywords_still_work_and_say_what_replaces_them():
+    """The warning is about the caller's line, so that a caller sees it."""
+    small = {"recipe": recipe(4.0), "universe": U, "repetitions": 8, "seed": 1}
+    with pytest.warns(DeprecationWarning, match=r"pass run=RunOptions\(engine=…, progress=…\)") as caught:
+        former = audit_gradients(net, D, **small, engine="inline", progress=False)
+    assert [Path(one.filename).name for one in caught] == [Path(__file__).name]
+    assert former.to_json() == audit_gradients(net, D, **small, run=QUIET).to_json()
+    assert former.metadata.delta == 1e-5  # the default of every audit
+    for options, told in (
+        ({"run": QUIET, "workers": 2}, "workers was passed beside run"),
+        ({"run": 2}, "run must be RunOptions"),
+        ({"proceses": 2}, "takes no argument 'proceses'"),
+    ):
+        with pytest.raises(InputError, match=told):
+            audit_gradients(net, D, **small, **options)
+
+
+def test_signatures_fit_in_a_head():
+    for function in (audit_gradients, audit_transcripts):
+        assert len(inspect.signature(function).parameters) < 18
 
 
 # --- worlds, seeds, store ---------------------------------------------------------------------------------
 
 
 def test_worlds_are_fair_coins():
-    worlds, seeds, coins = _worlds(500, True, 4)
-    assert worlds.sum() == fair_coins(500, coins).sum() and len(set(seeds)) == 500
-    counts = [_worlds(100, True, seed)[0].sum() for seed in range(200)]
+    drawn = draw_worlds(500, True, 4)
+    assert drawn.trained_on_d.sum() == fair_coins(500, drawn.coins).sum() and len(set(drawn.seeds)) == 500
+    counts = [draw_worlds(100, True, seed).trained_on_d.sum() for seed in range(200)]
     assert np.std(counts) == pytest.approx(5, abs=1.2)  # half and half would have no spread
 
 
 def test_one_world_has_no_bound():
     audit = run(both_worlds=False, repetitions=30)
     assert audit.headline.method == "advantage, trajectory" and not audit.headline.validity.is_bound
-    assert not audit.curve and audit.metadata["trained_on_d"] == 30
-    assert audit.details["final"]["on_d_prime"] is None
+    assert not audit.curve and audit.metadata.trained_on_d == 30
+    assert audit.details.final.on_d_prime is None
     assert any("same one of the two" in text for text in audit.headline.warnings)
 
 
 def test_seeds_repeat_and_differ(tmp_path):
-    first, again, other = (run(repetitions=20, seed=seed, store=Store(tmp_path)) for seed in (1, 1, 2))
-    assert again.metadata["provenance"]["cached"] == 20 and first.metadata["provenance"]["cached"] == 0
+    first, again, other = (
+        run(repetitions=20, seed=seed, run=replace(QUIET, store=Store(tmp_path))) for seed in (1, 1, 2)
+    )
+    assert again.metadata.provenance.cached == 20 and first.metadata.provenance.cached == 0
     records = [audit.to_dict() for audit in (first, again)]
     for record in records:
         del record["metadata"]["provenance"]
     assert records[0] == records[1]
-    assert first.metadata["trainings"] == {"asked": 20, "done": 20, "failed": 0, "spared": 0}
-    assert first.details["advantage"] != other.details["advantage"]
+    assert first.metadata.trainings == TrainingCounts(asked=20, done=20)
+    assert first.details.advantage != other.details.advantage
 
 
 # --- D' ---------------------------------------------------------------------------------------------------
@@ -254,12 +277,12 @@ def test_seeds_repeat_and_differ(tmp_path):
 def test_the_farthest_pair_is_found():
     away = np.linalg.norm(D[0][:, None].astype(float) - U[0][None], axis=2)
     row, column = np.unravel_index(np.argmax(away), away.shape)
-    found = run(repetitions=4).details["neighbour"]
-    assert (found["removed"], found["added"]) == (row, column)
-    assert found["distance"] == pytest.approx(away.max(), rel=1e-6) and found["by"] == "euclidean"
-    alone = run(repetitions=4, neighbours="unbounded", universe=None).details["neighbour"]
+    found = run(repetitions=4).details.neighbour
+    assert (found.removed, found.added) == (row, column)
+    assert found.distance == pytest.approx(away.max(), rel=1e-6) and found.by == "euclidean"
+    alone = run(repetitions=4, neighbours="unbounded", universe=None).details.neighbour
     inner = np.linalg.norm(D[0][:, None].astype(float) - D[0][None], axis=2).sum(axis=1)
-    assert alone["removed"] == int(np.argmax(inner)) and alone["added"] is None
+    assert alone.removed == int(np.argmax(inner)) and alone.added is None
 
 
 def other_data(drop=(), add=()):
@@ -272,12 +295,12 @@ def test_given_neighbours_are_the_same_as_named_ones():
     x, y = other_data((7,), (3,))
     given = run(repetitions=8, neighbour=(x[order], y[order]), universe=None)
     named = run(repetitions=8, neighbour=Neighbour(removed=7, added=3))
-    assert given.details["advantage"] == named.details["advantage"]
+    assert given.details.advantage == named.details.advantage
     less = run(repetitions=8, neighbours="unbounded", neighbour=other_data((7,)))
     named = run(repetitions=8, neighbours="unbounded", neighbour=Neighbour(removed=7))
-    assert less.details["advantage"] == named.details["advantage"]
+    assert less.details.advantage == named.details.advantage
     more = run(repetitions=8, neighbours="unbounded", neighbour=Neighbour(added=3))
-    assert more.details["advantage"]["trajectory"] > 0 and more.details["neighbour"]["removed"] is None
+    assert more.details.advantage.trajectory > 0 and more.details.neighbour.removed is None
 
 
 @pytest.mark.parametrize(
@@ -290,7 +313,7 @@ def test_given_neighbours_are_the_same_as_named_ones():
     ],
 )
 def test_a_data_set_that_is_no_neighbour_is_refused(drop, add, neighbours, counts):
-    with pytest.raises(InputError, match="no neighbour of data") as caught:
+    with pytest.raises(InputError, match="not a neighbour of data") as caught:
         run(neighbours=neighbours, neighbour=other_data(drop, add))
     assert all(count in str(caught.value) for count in counts)
 
@@ -299,8 +322,8 @@ def test_a_changed_label_is_a_replaced_record():
     x, y = other_data()
     y = y.copy()
     y[5] = 1 - y[5]
-    found = run(repetitions=4, neighbour=(x, y)).details["neighbour"]
-    assert found["removed"] == 5
+    found = run(repetitions=4, neighbour=(x, y)).details.neighbour
+    assert found.removed == 5
 
 
 # --- bad input --------------------------------------------------------------------------------------------
@@ -345,7 +368,7 @@ def test_bad_input(changes, told):
 @pytest.mark.parametrize("factory", [3, lambda: 3])
 def test_a_factory_must_make_modules(factory):
     with pytest.raises(InputError, match="factory must"):
-        audit_gradients(factory, D, recipe=recipe(2.0), universe=U, repetitions=8, **QUIET)
+        audit_gradients(factory, D, recipe=recipe(2.0), universe=U, repetitions=8, run=QUIET)
 
 
 def test_clip_must_be_positive():
@@ -364,7 +387,7 @@ def test_gradients_that_become_nan_are_named(rate, decay, least):
     wild = recipe(1.0, learning_rate=rate, weight_decay=decay, steps=9)
     pair = {"universe": U, "neighbour": Neighbour(removed=0, added=0)}
     with pytest.raises(InputError, match="infinite or NaN in step") as caught:
-        audit_gradients(rising_net, D, recipe=wild, repetitions=4, seed=1, **pair, **QUIET)
+        audit_gradients(rising_net, D, recipe=wild, repetitions=4, seed=1, **pair, run=QUIET)
     told = str(caught.value)
     step = int(told.split("in step ")[1].split(",")[0])
     seed = int(told.split("seed ")[1].split(",")[0])
@@ -389,10 +412,8 @@ def test_transcripts_that_were_not_clipped_are_refused():
 @pytest.mark.filterwarnings("ignore:Secure RNG turned off")
 @pytest.mark.parametrize("neighbour", ["removed", "added", "both"])
 def test_opacus_hook_sees_what_a_full_log_holds(neighbour):
-    """Second route: both clipped sums by one backward pass a record, and the noisy sum from the applied gradient."""
+    """Second route: both clipped sums by one backward pass per record, and the noisy sum from the applied gradient."""
     opacus = pytest.importorskip("opacus", reason="the hook needs Opacus: dosimeter[torch]")
-    from dosimeter.audits.gradients.opacus_hook import OpacusTranscript
-
     clip, sigma, lr, steps = 0.5, 1.5, 0.1, 5
     x, y = torch.from_numpy(D[0]), torch.from_numpy(D[1])
     extra = torch.from_numpy(U[0][:1]), torch.from_numpy(U[1][:1])
@@ -446,8 +467,6 @@ def test_opacus_hook_sees_what_a_full_log_holds(neighbour):
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 def test_opacus_runs_are_audited_as_ours():
     opacus = pytest.importorskip("opacus", reason="the hook needs Opacus: dosimeter[torch]")
-    from dosimeter.audits.gradients.opacus_hook import OpacusTranscript
-
     clip, sigma, steps = 0.5, 2.0, 4
     x, y = torch.from_numpy(D[0]), torch.from_numpy(D[1])
     worlds = np.arange(24) % 2 == 0
@@ -473,8 +492,8 @@ def test_opacus_runs_are_audited_as_ours():
     seen = Transcripts.from_runs(runs, worlds, sensitivity=clip)
     assert (seen.distances[:, 2] == 0).all() and (seen.distances[:, 0] > 0).all()
     audit = audit_transcripts(seen, delta=0.01, mechanism=dm.Gaussian(sigma, steps=3), name="mine")
-    assert audit.details["target"]["mu"] == pytest.approx(math.sqrt(3) / sigma)
-    assert method(audit, "sensitivities").epsilon <= audit.details["target"]["epsilon"] * (1 + 1e-4)
+    assert audit.details.target.mu == pytest.approx(math.sqrt(3) / sigma)
+    assert method(audit, "sensitivities").epsilon <= audit.details.target.epsilon * (1 + 1e-4)
     # ⟨noise, Δ⟩/(σ‖Δ‖) is standard normal: the hook reads the noise that Opacus really drew
     used = np.delete(np.arange(steps), 2)
     unit = seen.projections[:, used] / (seen.distances[:, used] * seen.deviations[:, used])
@@ -483,8 +502,6 @@ def test_opacus_runs_are_audited_as_ours():
 
 def test_opacus_hook_refuses():
     opacus = pytest.importorskip("opacus", reason="the hook needs Opacus: dosimeter[torch]")
-    from dosimeter.audits.gradients.opacus_hook import OpacusTranscript
-
     module = opacus.GradSampleModule(net())
     inner = torch.optim.SGD(module.parameters(), lr=0.1)
     good = opacus.optimizers.DPOptimizer(inner, noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=2)

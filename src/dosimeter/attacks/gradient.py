@@ -1,4 +1,4 @@
-"""The DP adversary: who knows D, D' and the noise, and reads each noisy gradient of a DP-SGD run (Bernau et al. 2021).
+"""The DP adversary of Bernau et al. (2021): they know D, D' and the noise, and read each noisy gradient of a run.
 
 With Δ the difference of the clipped sums of D and D' at a step's weights, and noise of deviation σ on the sum, the step
 adds (2⟨noise, Δ⟩ ± ‖Δ‖²)/(2σ²) to the log-odds for D, + when the run trained on D. All beliefs are kept as log-odds.
@@ -7,7 +7,7 @@ adds (2⟨noise, Δ⟩ ± ‖Δ‖²)/(2σ²) to the log-odds for D, + when the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,18 +23,31 @@ from dosimeter.evidence import Scores
 from dosimeter.identifiability import advantage_from_epsilon
 from dosimeter.training.neighbour import RELATIONS, Transcript
 
+__all__ = ["Transcripts", "advantage_limits", "log_odds_from_gradients"]
+
 _AT_ONCE = 1 << 22  # numbers of a gradient log that are held in double precision at once
 _ROUNDING = 1e-4  # by which a norm in single precision may exceed the limit it was clipped to
 
 
 @dataclass(frozen=True, eq=False)
 class Transcripts:
-    """What the adversary saw in all runs: arrays (repetitions, steps), and which data set each run trained on.
+    """Hold what the adversary saw in all runs: arrays (repetitions, steps), and which data set each run trained on.
 
-    `distances` are ‖Δ‖ (the local sensitivities), `projections` are ⟨noise, Δ⟩ with the noise that was added to the
-    sum, `deviations` are the standard deviations of that noise: one number, one for each step, or an array like the
-    others. Pass `sensitivity`, the global sensitivity, to have every distance checked against it. `neighbours` says how
-    D and D' differ, "add/remove" or "replace"; a bound from these runs is about that ε.
+    Args:
+        distances: ‖Δ‖ of each step, the local sensitivity; 0 where the batch does not hold the differing record.
+        projections: ⟨noise, Δ⟩ with the noise that was added to the sum.
+        deviations: The standard deviation of that noise: one number, one for each step, or an array like the others.
+        trained_on_d: For each run whether it was trained on D; otherwise it was trained on D'.
+        sensitivity: The global sensitivity; every distance is then checked against it.
+        neighbours: How D and D' differ, "add/remove" or "replace". A bound from these runs is about that ε.
+
+    Raises:
+        InputError: If the arrays do not fit together, or hold what no clipped and noisy run can show.
+
+    Examples:
+        >>> seen = Transcripts([[1.0, 1.0], [1.0, 0.0]], [[0.5, -1.0], [2.0, 0.0]], 2.0, [True, False])
+        >>> seen.log_odds[:, -1].round(3).tolist()
+        [0.125, 0.375]
     """
 
     distances: FloatArray
@@ -96,10 +109,21 @@ class Transcripts:
         sensitivity: float | None = None,
         neighbours: str | None = None,
     ) -> Transcripts:
-        """From the transcript of each training, which `train_many(..., neighbour=...)` and the Opacus hook leave.
+        """Put together the transcripts that `train_many(..., neighbour=...)` and the Opacus hook leave.
 
-        `deviations` stand for those of the transcripts: what a guarantee claims of a training that has less noise, or
-        none. `neighbours` is needed where the transcripts do not say it.
+        Args:
+            runs: The transcript of each training.
+            trained_on_d: For each training whether it was on D.
+            deviations: Replace those of the transcripts: what a guarantee claims of a training that adds less noise, or
+                none.
+            sensitivity: The global sensitivity, to check every distance against.
+            neighbours: How D and D' differ; needed where the transcripts do not say it.
+
+        Returns:
+            All runs as one value.
+
+        Raises:
+            InputError: If the transcripts differ in length or neighbours, or contradict an argument.
         """
         seen = Transcript.stack(runs)
         noise = seen.deviations if deviations is None else deviations
@@ -121,7 +145,22 @@ class Transcripts:
         trained_on_d: Any,
         sensitivity: float | None = None,
     ) -> Transcripts:
-        """From logs of shape (repetitions, steps, dims): both clipped sums and the noisy sum that was applied."""
+        """Read logs of shape (repetitions, steps, dims): both clipped sums, and the noisy sum that was applied.
+
+        Args:
+            sums_d: The clipped sums of D at the weights of each step.
+            sums_d_prime: The clipped sums of D' at the same weights.
+            noisy: The noisy sums that the training applied.
+            deviations: The standard deviation of the noise on the sum.
+            trained_on_d: For each run whether it was on D.
+            sensitivity: The global sensitivity, to check every distance against.
+
+        Returns:
+            All runs as one value.
+
+        Raises:
+            InputError: If the logs cannot be read, differ in shape, or hold a number that is not finite.
+        """
         logs = _logs(sums_d, sums_d_prime, noisy)
         runs, steps, _ = logs[0].shape
         world = check.bits("trained_on_d", trained_on_d)
@@ -184,9 +223,21 @@ class Transcripts:
 
 
 def log_odds_from_gradients(sums_d: Any, sums_d_prime: Any, noisy: Any, *, deviations: Any) -> FloatArray:
-    """Log-odds for D after each step from logs (repetitions, steps, dims), without knowing which world is true.
+    """Compute the log-odds for D after each step from logs, without knowing which data set was used.
 
     Each step adds ⟨noisy − (ĝ(D) + ĝ(D'))/2, Δ⟩/σ², the difference of two Gaussian log-likelihoods.
+
+    Args:
+        sums_d: The clipped sums of D, (repetitions, steps, dims).
+        sums_d_prime: The clipped sums of D'.
+        noisy: The noisy sums that the training applied.
+        deviations: The standard deviation of the noise on the sum.
+
+    Returns:
+        The log-odds, (repetitions, steps).
+
+    Raises:
+        InputError: If the logs cannot be read, or the noise is so small that the log-odds overflow.
     """
     logs = _logs(sums_d, sums_d_prime, noisy)
     shape = (logs[0].shape[0], logs[0].shape[1])
@@ -204,9 +255,18 @@ def log_odds_from_gradients(sums_d: Any, sums_d_prime: Any, noisy: Any, *, devia
 
 
 def advantage_limits(*, epsilon: float, delta: float) -> dict[str, float]:
-    """What (ε, δ) allows as advantage: any mechanism ("generic"), Yeom's looser e^ε − 1 + δ, and Gaussian noise.
+    """Compute the largest advantage that (ε, δ) allows, by several theorems.
 
-    "tight" is Gaussian noise of exactly this (ε, δ), "classic" Theorem 3 of Bernau et al. 2021; both need δ > 0.
+    Args:
+        epsilon: The ε of the guarantee.
+        delta: Its δ.
+
+    Returns:
+        By name: "generic" for any mechanism, "yeom" for the looser e^ε − 1 + δ and, where δ > 0, "tight" for Gaussian
+        noise of exactly this (ε, δ) and "classic" for Theorem 3 of Bernau et al. 2021.
+
+    Raises:
+        InputError: If ε or δ is out of range.
     """
     delta = check.delta(delta)
     methods = ("generic", "yeom", *(("tight", "classic") if delta > 0 else ()))
@@ -216,12 +276,11 @@ def advantage_limits(*, epsilon: float, delta: float) -> dict[str, float]:
 # --- reading logs -----------------------------------------------------------------------------------------
 
 
-def _refuse_at(bad: BoolArray, found: Any, remedy: str) -> None:
+def _refuse_at(bad: BoolArray, describe: Callable[[tuple[int, int]], str], remedy: str) -> None:
     """Refuse the first bad entry of an array (repetitions, steps) by its step and repetition."""
     if bad.any():
         repetition, step = (int(index) for index in np.argwhere(bad)[0])
-        text = found((repetition, step))
-        raise InputError(f"{text} at step {step} of repetition {repetition}; {remedy}.")
+        raise InputError(f"{describe((repetition, step))} at step {step} of repetition {repetition}; {remedy}.")
 
 
 def _logs(*arrays: Any) -> list[npt.NDArray[Any]]:

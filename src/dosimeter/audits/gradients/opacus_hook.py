@@ -1,4 +1,4 @@
-"""The transcript of somebody's own Opacus run: a hook that watches, and changes nothing."""
+"""A hook that watches your own Opacus run, changes nothing in it, and leaves its transcript."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dosimeter import _optional
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.accounting import Neighbours
-from dosimeter.audits.gradients.opacus_batches import WatchedBatches
+from dosimeter.audits.gradients._opacus_batches import WatchedBatches
 from dosimeter.training import Transcript
 from dosimeter.training.chain import torch_module
 
@@ -18,20 +18,22 @@ _SAY_WHICH = "pass data_loader=… and, in a run on the data set with the record
 
 
 class OpacusTranscript:
-    """Watch the steps of a `DPOptimizer`; D' is D without the record `removed` and with the record `added`.
+    """Watch the steps of an Opacus training as an adversary would who knows D, D' and every batch.
 
-    The adversary knows which batches hold the differing record, so it must be known here too. `data_loader` finds it
-    out: Poisson, shuffled and full batches, accumulated ones and those of a `BatchMemoryManager`. In a run on the data
-    set that lacks the record its place in the batches is drawn as the loader would have drawn it. A training of
-    mini-batches without `data_loader` and `in_batch` is refused; without mini-batches neither is needed.
+    D' is D without the record `removed` and with the record `added`. Use it as a context manager around your own
+    training loop; `transcript` then holds what the adversary saw. Watch several runs, each with a seed of its own, some
+    on D and some on D'. `Transcripts.from_runs(runs, trained_on_d)` puts them together, and `audit_transcripts` audits
+    them.
 
-    The run has one more forward and backward pass of one or two records in the steps with the record, and the random
-    numbers that it would have had. The record's share of a step is clipped by the optimiser itself, so that one that
-    clips too little is seen to.
+    The adversary knows which batches hold the differing record, so the hook must know it too. With `data_loader` it
+    finds out by itself, for Poisson, shuffled and full batches, for accumulated batches and for a
+    `BatchMemoryManager`. In a run on the data set without the record, the hook draws the record's place in the batches
+    as the loader would have drawn it. A training on mini-batches needs `data_loader` or `in_batch`, one on full batches
+    neither.
 
-    Transcripts of several runs, each with its own seed, make `Transcripts.from_runs(runs, trained_on_d)`;
-    `audit_transcripts` counts the guarantee for that adversary, without amplification by sampling. One record removed
-    or added is judged by the add/remove guarantee, a replaced one by that for replacement.
+    The run keeps its random numbers and its result. It costs one more forward and backward pass, of one or two records,
+    in each step that holds the record. The optimiser itself clips the record's gradient, so an optimiser that clips too
+    little is caught.
 
     Args:
         model: The `GradSampleModule` that `PrivacyEngine.make_private` returned.
@@ -39,14 +41,14 @@ class OpacusTranscript:
         criterion: The loss of the training, `criterion(outputs, labels)`.
         removed: The record (x, y) that only D has, as the model takes it; None if D' only adds one.
         added: The record (x, y) that only D' has; None if D' only lacks one.
-        data_loader: The loader that `make_private` returned and that the training loops over, inside the block.
+        data_loader: The loader that `make_private` returned. The training must loop over it inside the block.
         index: The row of the differing record in the data set of this run; None if this data set lacks it.
         in_batch: Instead of a loader, `in_batch(step)` says whether the batch of a step, counted from 0, holds the
-            record, or its place in a run on the data set without it.
+            record. In a run on the data set without the record, it says whether the batch holds the record's place.
 
     Raises:
-        InputError: For objects that are not of such a training, for mini-batches that nothing is known of, and in a
-            step whose records are not those that the loader gave.
+        InputError: If the objects do not belong to one such training, if nothing tells which mini-batches hold the
+            record, or if a step is on other records than the loader gave.
 
     Examples:
         >>> with OpacusTranscript(
@@ -98,7 +100,9 @@ class OpacusTranscript:
 
     def __enter__(self) -> OpacusTranscript:
         if self._on:
-            raise InputError("this OpacusTranscript watches already; leave its with block before the next one.")
+            raise InputError(
+                "this OpacusTranscript is already watching; leave its with block before you enter the next one."
+            )
         self._on = True
         self._before, self._clip = self._optimizer.step_hook, self._optimizer.clip_and_accumulate
         self._inside, self._met = 0, False
@@ -126,7 +130,7 @@ class OpacusTranscript:
 
     @property
     def transcript(self) -> Transcript:
-        """What was seen so far."""
+        """What the adversary saw so far: one entry for each step."""
         if not self._rows:
             raise InputError("no step was seen; train inside `with OpacusTranscript(…) as watch:`.")
         distances, projections, deviations = zip(*self._rows, strict=True)
@@ -144,7 +148,7 @@ class OpacusTranscript:
                 raise InputError(f"index={check.show(index)} is a row of data_loader, which is missing; pass it too.")
             if self._in_batch is None and _mini_batches(self._model, self._optimizer):
                 raise InputError(
-                    f"the training takes mini-batches, and nothing says which of them hold the record; {_SAY_WHICH}."
+                    f"the training uses mini-batches, and nothing says which of them hold the record; {_SAY_WHICH}."
                 )
             return None
         if index is None and len(self._records) == 2:
@@ -157,7 +161,7 @@ class OpacusTranscript:
         return watched
 
     def _compare(self, dataset: Any, index: int) -> None:
-        """Refuse a row that is none of the records, where the two can be compared."""
+        """Refuse a row that holds neither record, where the two can be compared."""
         torch = torch_module()
         with torch.random.fork_rng(devices=[]):
             row = dataset[index]
@@ -243,8 +247,8 @@ class OpacusTranscript:
             with torch.random.fork_rng(devices=list(cards)), torch.enable_grad():
                 for x, y, sign in self._records:
                     loss = self._criterion(self._model(x), y).sum()
-                    found = torch.autograd.grad(loss, parameters, materialize_grads=True)
-                    for place, part in zip(total, self._clipped(parameters, found), strict=True):
+                    gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
+                    for place, part in zip(total, self._clipped(parameters, gradients), strict=True):
                         place.add_(part.double().view_as(place), alpha=sign)
         finally:
             self._model.hooks_enabled = enabled
@@ -264,13 +268,13 @@ class OpacusTranscript:
 
 
 def _clips_flat(optimizer: Any, kinds: Any) -> bool:
-    """Whether this is Opacus's plain optimiser or one of the user's own made from it."""
+    """Whether this is Opacus's plain optimiser, or a subclass of it that the user wrote."""
     others = [kind for kind in vars(kinds).values() if isinstance(kind, type) and kind is not kinds.DPOptimizer]
     return isinstance(optimizer, kinds.DPOptimizer) and not isinstance(optimizer, tuple(others))
 
 
 def _unwatched(clip: Any) -> Any:
-    """The optimiser's own clipping, under every watch."""
+    """The optimiser's own clipping, without any hook around it."""
     while isinstance(getattr(clip, "__self__", None), OpacusTranscript):
         clip = clip.__self__._clip
     return clip

@@ -12,11 +12,12 @@ import numpy.typing as npt
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, InputError, IntArray
 from dosimeter.accounting import Neighbours
+from dosimeter.audits.gradients.result import ChosenNeighbour
 from dosimeter.datasets import sensitivity
 from dosimeter.training import Neighbour
 from dosimeter.training.arguments import records
 
-KINDS = ("bounded", "unbounded")
+NEIGHBOURS = ("bounded", "unbounded")
 Distance = str | Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[Any]]
 
 
@@ -51,15 +52,16 @@ class Neighbouring:
             chosen[:, self.neighbour.added] = ~trained_on_d
         return chosen
 
-    def to_dict(self) -> dict[str, Any]:
-        """What the page says of D'."""
-        return {
-            "kind": "bounded" if self.bounded else "unbounded",
-            "removed": self.neighbour.removed,
-            "added": self.row,
-            "distance": self.distance,
-            "by": self.by,
-        }
+    @property
+    def choice(self) -> ChosenNeighbour:
+        """What the audit records of D'."""
+        return ChosenNeighbour(
+            kind="bounded" if self.bounded else "unbounded",
+            removed=self.neighbour.removed,
+            added=self.row,
+            distance=self.distance,
+            by=self.by,
+        )
 
 
 def neighbouring(
@@ -71,10 +73,11 @@ def neighbouring(
     neighbour: Any,
     progress: bool = False,
 ) -> Neighbouring:
-    """D' of `data`: the most dissimilar choice, or `neighbour`, which is a Neighbour (rows of data and of universe)
-    or a data set (X, y) that differs from `data` in one record.
+    """Find D' of `data`: the most dissimilar choice, or `neighbour`.
+
+    That is a Neighbour (rows of data and of universe), or a data set (X, y) that differs from `data` in one record.
     """
-    check.choice("neighbours", neighbours, KINDS)
+    check.choice("neighbours", neighbours, NEIGHBOURS)
     bounded = neighbours == "bounded"
     x, y = records(data)
     pool = None if universe is None else _universe(universe, x)
@@ -92,12 +95,12 @@ def _universe(universe: Any, x: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int
         )
     if not len(universe[0]):
         raise InputError("universe is empty, so U∖D holds no record to put in; pass records that are not in data.")
-    found = records(universe)
-    if found[0].shape[1:] != x.shape[1:]:
+    others = records(universe)
+    if others[0].shape[1:] != x.shape[1:]:
         raise InputError(
-            f"universe has records of shape {found[0].shape[1:]}, data of {x.shape[1:]}; pass records of one kind."
+            f"universe has records of shape {others[0].shape[1:]}, data of {x.shape[1:]}; pass records of one kind."
         )
-    return found
+    return others
 
 
 def _searched(
@@ -109,9 +112,9 @@ def _searched(
     progress: bool,
 ) -> Neighbouring:
     if not bounded:
-        found = sensitivity.unbounded(x, distance=distance, progress=progress)
-        away = float(found.distances[0])
-        return Neighbouring(x, y, len(x), Neighbour(removed=int(found.rows[0])), False, None, away, found.name)
+        farthest = sensitivity.unbounded(x, distance=distance, progress=progress)
+        removed, away = Neighbour(removed=int(farthest.rows[0])), float(farthest.distances[0])
+        return Neighbouring(x, y, len(x), removed, False, None, away, farthest.name)
     if pool is None:
         raise InputError(
             "universe is missing: bounded neighbours replace a record by one that is not in data; pass "
@@ -171,15 +174,16 @@ def _given(x: npt.NDArray[Any], y: IntArray, bounded: bool, other: Any) -> Neigh
     x2, y2 = records(other)
     if x2.shape[1:] != x.shape[1:]:
         raise InputError(
-            f"neighbour has records of shape {x2.shape[1:]}, data of {x.shape[1:]}; it must be data but for one record."
+            f"neighbour has records of shape {x2.shape[1:]}, data of {x.shape[1:]}; it must equal data except for one "
+            "record."
         )
     only, extra = _difference(x, y, x2.astype(x.dtype, copy=False), y2)
     allowed = [(1, 1)] if bounded else [(1, 0), (0, 1)]
     if (len(only), len(extra)) not in allowed:
         wanted = "exactly one record replaced" if bounded else "exactly one record removed or added"
         raise InputError(
-            f"neighbour is no neighbour of data: {len(only)} record(s) of data are not in it and {len(extra)} of its "
-            f"own are not in data, where {'bounded' if bounded else 'unbounded'} neighbours have {wanted}; "
+            f"neighbour is not a neighbour of data: {len(only)} record(s) of data are not in it and {len(extra)} of "
+            f"its own are not in data, where {'bounded' if bounded else 'unbounded'} neighbours have {wanted}; "
             "records are compared with their labels."
         )
     removed = int(only[0]) if len(only) else None

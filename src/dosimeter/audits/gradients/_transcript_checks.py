@@ -1,11 +1,10 @@
-"""What watched runs must keep so that their bound may stand beside a guarantee, and what their noise says of it."""
+"""Checks of watched runs: which guarantee their bound may be compared with, and whether their noise is as stated."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -14,7 +13,8 @@ from dosimeter._validate import InputError
 from dosimeter.accounting import Composition, DpSgd, Gaussian, Neighbours, account
 from dosimeter.accounting.mechanism import Kind, Mechanism, Sampling
 from dosimeter.attacks.gradient import Transcripts
-from dosimeter.estimate import number
+from dosimeter.audits.gradients.result import NoiseSeen
+from dosimeter.estimate import number, plain
 
 KNOWN_BATCHES = (
     "the adversary knows which records each batch holds, so the guarantee is counted without amplification by sampling"
@@ -26,14 +26,14 @@ ZEROED_OUT = (
 RARE = 1e-4  # how often runs with the stated noise are said to have too little, or too much
 
 
-def counted(mechanism: Mechanism, neighbours: str | None, delta: float) -> tuple[Mechanism, list[str]]:
-    """The mechanism for an adversary who knows the batches and for the neighbours of the runs; what that changed."""
+def without_amplification(mechanism: Mechanism, neighbours: str | None, delta: float) -> tuple[Mechanism, list[str]]:
+    """Count a mechanism for an adversary who knows the batches and for the neighbours of the runs; say what changed."""
     parts = mechanism.parts if isinstance(mechanism, Composition) else (mechanism,)
     relation = mechanism.neighbours if neighbours is None else Neighbours(neighbours)
     assert relation is not None
     shuffled = any(part.sampling == Sampling.SHUFFLED and _rate(part) < 1 for part in parts)
     as_counted = Neighbours.ZERO_OUT if shuffled and relation is Neighbours.ADD_REMOVE else relation
-    whole = tuple(_counted(part, as_counted) for part in parts)
+    whole = tuple(_with_whole_batches(part, as_counted) for part in parts)
     used: Mechanism = whole[0] if len(whole) == 1 and not isinstance(mechanism, Composition) else Composition(whole)
     notes = []
     if any(phase.kind is not Kind.GAUSSIAN for phase in mechanism.phases):
@@ -55,7 +55,7 @@ def _sensitivity(mechanism: Mechanism) -> float:
     return mechanism.neighbours.sensitivity
 
 
-def _counted(part: Gaussian | DpSgd, relation: Neighbours) -> Gaussian | DpSgd:
+def _with_whole_batches(part: Gaussian | DpSgd, relation: Neighbours) -> Gaussian | DpSgd:
     if isinstance(part, Gaussian) or part.sample_rate == 1 or part.sampling is Sampling.SHUFFLED:
         return replace(part, neighbours=relation)  # one batch of each shuffled pass holds the record
     return DpSgd(part.noise_multiplier, 1.0, part.steps, neighbours=relation)
@@ -76,7 +76,7 @@ def _amplified(mechanism: Mechanism, delta: float) -> str:
 
 
 def batch_notes(seen: Transcripts, mechanism: Mechanism | None) -> list[str]:
-    """A word where batches without the record were seen, and where the mechanism counts too few with it."""
+    """Warn where batches without the record were seen, and where the mechanism counts too few batches with it."""
     met = (seen.distances > 0).sum(axis=1)
     notes = []
     if mechanism is None and ((met > 0) & (met < seen.steps)).any():
@@ -105,8 +105,8 @@ def refuse_repeats(seen: Transcripts) -> None:
             )
 
 
-def noise_seen(seen: Transcripts, confidence: float) -> tuple[dict[str, Any] | None, list[str]]:
-    """The deviation of the noise along Δ over the stated one, with limits, and a word where it cannot be that.
+def noise_seen(seen: Transcripts, confidence: float) -> tuple[NoiseSeen | None, list[str]]:
+    """Measure the deviation of the noise along Δ over the stated one, and warn where the stated one cannot be true.
 
     Given all before it, ⟨noise, Δ⟩/(σ‖Δ‖) of a step with noise N(0, σ²) on each parameter is standard normal, so the
     squares of all of them add to a χ² variable, whatever the data and the model.
@@ -119,14 +119,14 @@ def noise_seen(seen: Transcripts, confidence: float) -> tuple[dict[str, Any] | N
     total, level = float(np.square(unit).sum()), (1 - confidence) / 2
     low, high = (math.sqrt(total / stats.chi2.ppf(share, count)) for share in (1 - level, level))
     ratio = math.sqrt(total / count)
-    found = {"steps": count, "ratio": ratio, "low": low, "high": high, "confidence": confidence}
+    measured = NoiseSeen(count, ratio, low, plain(high), confidence)
     little, much = stats.chi2.cdf(total, count), stats.chi2.sf(total, count)
-    measured = (
+    told = (
         f"along the difference of the data sets the noise had {ratio:.3g} times the deviation that the runs state, "
         f"which the stated noise does in fewer than 1 of {1 / RARE:.0f} audits"
     )
     if little < RARE:
-        return found, [f"{measured}: the training adds too little noise, and a guarantee that counts on it is void"]
+        return measured, [f"{told}: the training adds too little noise, and a guarantee that counts on it is void"]
     if much < RARE:
-        return found, [f"{measured}: the training adds more noise than it states, or in another way"]
-    return found, []
+        return measured, [f"{told}: the training adds more noise than it states, or in another way"]
+    return measured, []

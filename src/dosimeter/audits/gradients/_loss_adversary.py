@@ -12,7 +12,8 @@ from scipy import special
 
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.attacks.gradient import advantage_limits
-from dosimeter.audits.gradients.neighbouring import Neighbouring, one_value, record_bytes
+from dosimeter.audits.gradients._neighbouring import Neighbouring, one_value, record_bytes
+from dosimeter.audits.gradients.result import LossAdversary, ModelAccuracy
 from dosimeter.estimators.losses import losses_from_logits
 from dosimeter.identifiability import advantage_from_mu
 from dosimeter.training.arguments import records
@@ -22,7 +23,7 @@ MOST_TEST = 1000  # records that every trained model is asked about, beside thos
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Who every model is asked about: the `inside` records of D and D' first, then records that no model has seen."""
+    """The records that every model is asked about: the `inside` ones of D and D' first, then some that no model saw."""
 
     pair: tuple[npt.NDArray[Any], IntArray]
     inside: int
@@ -80,32 +81,27 @@ def loss_adversary(
     delta: float,
     mu: float,
     confidence: float,
-) -> dict[str, Any]:
-    """The mean advantage over the models beside its bounds, which there are only where (ε, δ) is a guarantee.
+) -> LossAdversary:
+    """Set the mean advantage over the models beside its bounds; without an `epsilon` that is guaranteed, it has none.
 
     The Student interval is over trainings, for these records.
     """
     mean, size = float(advantages.mean()), advantages.size
     reach = float(special.stdtrit(size - 1, (1 + confidence) / 2) * advantages.std(ddof=1) / math.sqrt(size))
-    limits: dict[str, float | None] = {"bound_yeom": None, "bound_generic": None, "bound_gaussian": None}
-    if epsilon is not None:
-        allowed = advantage_limits(epsilon=epsilon, delta=delta)
-        limits = {
-            "bound_yeom": allowed["yeom"],
-            "bound_generic": allowed["generic"],
-            "bound_gaussian": float(advantage_from_mu(mu)),
-        }
-    return {
-        "advantage": mean,
-        "advantage_low": mean - reach,
-        "advantage_high": mean + reach,
-        **limits,
-        "members": members,
-        "nonmembers": nonmembers,
-    }
+    allowed = None if epsilon is None else advantage_limits(epsilon=epsilon, delta=delta)
+    return LossAdversary(
+        advantage=mean,
+        advantage_low=mean - reach,
+        advantage_high=mean + reach,
+        bound_yeom=None if allowed is None else allowed["yeom"],
+        bound_generic=None if allowed is None else allowed["generic"],
+        bound_gaussian=None if allowed is None else float(advantage_from_mu(mu)),
+        members=members,
+        nonmembers=nonmembers,
+    )
 
 
-def utility(accuracies: FloatArray, count: int) -> dict[str, Any]:
-    """The mean accuracy on `count` test records, and where the middle 90 % of the models lie."""
+def utility(accuracies: FloatArray, count: int) -> ModelAccuracy:
+    """Give the mean accuracy on `count` test records, and where the middle 90 % of the models lie."""
     low, high = np.quantile(accuracies, [0.05, 0.95])
-    return {"accuracy": float(accuracies.mean()), "low": float(low), "high": float(high), "records": count}
+    return ModelAccuracy(float(accuracies.mean()), float(low), float(high), count)

@@ -1,4 +1,4 @@
-"""Which batches of somebody's own data loader hold a record: a watch on its batch sampler that changes nothing."""
+"""Which batches of a user's data loader hold a record: a watch on its batch sampler that changes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME_THEM = "name the batches by in_batch=… instead"
 
 
 class WatchedBatches:
-    """Tells of each step how often its batches held the record in row `index` of the loader's data set.
+    """Count for each step how often its batches held the record in row `index` of the loader's data set.
 
     Without an `index` the data set lacks the record, and its place in the batches is drawn as the loader would have
     drawn it: a Poisson coin for each batch, or one place in each shuffled pass. The place is independent of the
