@@ -9,12 +9,18 @@ from sklearn.datasets import load_digits
 from sklearn.tree import DecisionTreeClassifier
 
 from dosimeter.audits.training import audit_training
+from dosimeter.engine import RunOptions, Store
 
 X, Y = load_digits(return_X_y=True)
 X, Y = X[:200], Y[:200]
-HERE = {"engine": "inline", "progress": False}
+HERE = {"run": RunOptions(engine="inline", progress=False)}
 RECORDS = 24
 SMALL = (np.zeros((RECORDS, 1)), np.zeros(RECORDS))
+
+
+def kept_in(store: Store) -> dict:
+    """As HERE, with a store."""
+    return {"run": RunOptions(engine="inline", progress=False, store=store)}
 
 
 def as_they_are(outputs, labels):

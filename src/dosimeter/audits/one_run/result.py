@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dosimeter._validate import InputError
 from dosimeter.audits.part import Count, Part
 from dosimeter.audits.result import Details, TrainedMetadata
 from dosimeter.audits.scores.result import Accuracy
@@ -20,6 +21,12 @@ class GuessPath(Part):
 
     guesses: tuple[Count, ...]
     correct: tuple[Count, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.guesses) != len(self.correct) or any(
+            not right <= made or made < 1 for made, right in zip(self.guesses, self.correct, strict=True)
+        ):
+            raise InputError("guesses: each number of guesses needs how many of them were right; write both.")
 
 
 @dataclass(frozen=True)

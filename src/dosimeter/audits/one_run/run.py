@@ -256,7 +256,9 @@ def _members(base: Pipeline, canaries: _Canaries, coins: BoolArray) -> BoolArray
     if not canaries.white_box:
         members[0, canaries.rows] = coins
     if not members.any():
-        raise InputError("no record is left to train on: every row is a canary and every coin says out; pass more data.")
+        raise InputError(
+            "no record is left to train on: every row is a canary and every coin says out; pass more data."
+        )
     return members
 
 

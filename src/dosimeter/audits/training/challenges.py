@@ -150,8 +150,8 @@ def _given(canaries: Any, pipeline: Pipeline, count: int) -> tuple[npt.NDArray[A
     x, y = np.asarray(canaries[0]), np.asarray(canaries[1])
     if x.shape[1:] != pipeline.x.shape[1:] or y.shape != (len(x),):
         raise InputError(
-            f"canaries has records of shape {x.shape} and labels of shape {y.shape}, but a record of the data has shape "
-            f"{pipeline.x.shape[1:]}; pass records of that shape with one label each."
+            f"canaries has records of shape {x.shape} and labels of shape {y.shape}, but a record of the data has "
+            f"shape {pipeline.x.shape[1:]}; pass records of that shape with one label each."
         )
     if len(x) < count:
         raise InputError(f"canaries holds {len(x)} records, but challenges={count}; pass as many or ask for fewer.")

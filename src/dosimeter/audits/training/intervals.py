@@ -131,8 +131,8 @@ def threshold_notes(estimates: Sequence[Estimate]) -> list[str]:
         return []
     return [
         "the headline shows a loss, but the intervals at the threshold show none: the shadow models that fixed the "
-        "threshold had other training sets than the attacked models, and it does not separate the scores of these; with "
-        "a recipe of steps instead of epochs, both train equally long"
+        "threshold had other training sets than the attacked models, and it does not separate their scores; with a "
+        "recipe of steps instead of epochs, both train equally long"
     ]
 
 
@@ -225,7 +225,7 @@ def score_densities(evidence: OneRun, threshold: float | None = None) -> Distrib
 
 def rows_of(estimates: Sequence[Estimate]) -> tuple[IntervalRow, ...]:
     """The intervals side by side."""
-    return tuple(IntervalRow(e.method, plain(e.low), plain(e.high), str(e.validity), e.delta) for e in estimates)
+    return tuple(IntervalRow(e.method, plain(e.low), plain(e.high), e.validity, e.delta) for e in estimates)
 
 
 def mechanism_of(recipe: Recipe | None, least: int, most: int) -> tuple[DpSgd | None, list[str]]:

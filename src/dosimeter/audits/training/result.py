@@ -9,6 +9,7 @@ from typing import Any
 from dosimeter.audits.part import Count, Numbers, Part, Positive
 from dosimeter.audits.result import Details, TrainedMetadata
 from dosimeter.audits.scores.result import Accuracy
+from dosimeter.estimate import Validity
 
 __all__ = [
     "DETAILS",
@@ -32,7 +33,7 @@ class IntervalRow(Part):
     method: str
     low: Positive | None
     high: Positive | None
-    validity: str
+    validity: Validity
     delta: float
 
 
