@@ -1,5 +1,7 @@
 """The audit with one training run: canaries by fair coins, their mask kept and checked, guesses, bounds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 from sklearn.datasets import load_digits
 from sklearn.tree import DecisionTreeClassifier
-from training_games import HERE, as_they_are, kept_in, laplace, origin, valid
+from training_games import HERE, as_they_are, kept_in, laplace, of_version_1, origin, valid
 
 import dosimeter as dm
 from dosimeter import InputError, OneRun, Validity, fair_coins, mask_hash
@@ -111,6 +113,16 @@ def test_an_audit_is_json_of_the_schema_and_comes_back():
     audit = simulated(2.0, 0, delta=1e-5)
     valid(audit)
     assert dm.Audit.from_json(audit.to_json()).to_json() == audit.to_json()
+    older = dm.Audit.from_dict(of_version_1(audit))
+    assert older.details == audit.details
+    assert older.metadata == replace(audit.metadata, provenance=None, notes={"unit_of_privacy": "one patient"})
+
+
+def test_a_file_with_impossible_guesses_is_refused():
+    values = simulated(2.0, 0).to_dict()
+    values["details"]["guesses"]["correct"][0] = 10_000
+    with pytest.raises(InputError, match="details.*guesses"):
+        dm.Audit.from_dict(values)
 
 
 def test_nothing_is_trained_twice(tmp_path):

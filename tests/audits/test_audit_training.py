@@ -1,11 +1,13 @@
 """The audit of a training pipeline: its level on trainings of known ε, the games, trees and networks on digits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
-from training_games import HERE, RECORDS, SMALL, X, Y, as_they_are, facts, laplace, simulated, tree, valid
+from training_games import HERE, RECORDS, SMALL, X, Y, as_they_are, facts, laplace, of_version_1, simulated, tree, valid
 
 import dosimeter as dm
 from dosimeter import OneRun, Validity, fair_coins, mask_hash
@@ -178,6 +180,9 @@ def test_a_tree_leaks(trees):
 def test_an_audit_is_json_of_the_schema_and_comes_back(trees):
     valid(trees)
     assert dm.Audit.from_json(trees.to_json()).to_json() == trees.to_json()
+    older = dm.Audit.from_dict(of_version_1(trees))
+    assert older.details == trees.details
+    assert older.metadata == replace(trees.metadata, provenance=None, notes={"unit_of_privacy": "one patient"})
 
 
 def test_a_constant_predictor_proves_nothing():

@@ -65,6 +65,20 @@ def facts(audit) -> dict:
     return found
 
 
+def of_version_1(audit) -> dict:
+    """An audit as version 1 wrote it: other counts of trainings, the caller's notes among the metadata."""
+    values = audit.to_dict()
+    values["schema"] = 1
+    for estimate in [*values["estimates"], *([values["region"]["lower"]] if values["region"] else [])]:
+        del estimate["neighbours"]
+    meta = values["metadata"]
+    done, cached = meta.pop("trainings"), meta.pop("provenance")["cached"]
+    meta["trainings"] = {"computed": done["done"] + done["failed"] - cached, "cached": cached, "failed": done["failed"]}
+    del meta["notes"], meta["unit"]
+    meta["unit_of_privacy"] = "one patient"
+    return values
+
+
 def origin(metadata) -> tuple[int, int]:
     """How many trainings were computed now, and how many found in the store."""
     return metadata["provenance"]["computed"], metadata["provenance"]["cached"]

@@ -41,8 +41,8 @@ from dosimeter.audits.training.repeatable import (
     pipeline,
 )
 from dosimeter.audits.training.result import CoinSeeds
-from dosimeter.audits.training.sequential import check_budget
 from dosimeter.audits.training.shadows import Trainings, collect, tallied
+from dosimeter.audits.training.watched_claim import check_budget
 from dosimeter.engine import RunOptions
 from dosimeter.estimate import Estimate, plain
 from dosimeter.estimators.one_run import one_run
@@ -118,6 +118,7 @@ def audit_one_run(
     own, rest = own_keywords(options, _DEFAULTS)
     where = RunOptions.read(run, rest, caller="audit_one_run")
     base = pipeline(train, data, recipe=recipe, where=where, name=name, groups=groups, **own)
+    shadows = check.whole("shadows", shadows, 0, "pass the number of reference models, 0 for none")
     scorer = _scorer(attack, shadows, log_odds=base.signal is None)
     seed = audit_seed(seed, where.store, "one run", base.identity, check.show(canaries), count)
     children = np.random.SeedSequence(seed).spawn(len(_SEEDS))
@@ -171,9 +172,8 @@ def audit_one_run(
     )
 
 
-def _scorer(attack: Any, shadows: Any, *, log_odds: bool) -> AttackScorer:
-    """The attack, if there are enough reference models for it."""
-    shadows = check.whole("shadows", shadows, 0, "pass the number of reference models, 0 for none")
+def _scorer(attack: Any, shadows: int, *, log_odds: bool) -> AttackScorer:
+    """Take the attack, if there are enough reference models for it."""
     if 0 < shadows < FEWEST_SHADOWS:
         raise InputError(f"shadows must be 0 or at least {FEWEST_SHADOWS}, got {shadows}; pass e.g. 16.")
     scorer = AttackScorer.read(attack, shadows, log_odds=log_odds)

@@ -32,8 +32,8 @@ from dosimeter.audits.training.challenges import (
 )
 from dosimeter.audits.training.intervals import Evidence, pilot_threshold
 from dosimeter.audits.training.repeatable import Pipeline, TrainingOutcome
-from dosimeter.audits.training.sequential import Claim, check_budget
 from dosimeter.audits.training.shadows import Trainings, collect
+from dosimeter.audits.training.watched_claim import Claim, check_budget
 from dosimeter.evidence import MOST_RECORDS, fair_coins
 
 __all__ = ["AuditDesign", "AuditSetup", "Measured", "attacked_by_halves", "attacked_in_runs"]
@@ -106,10 +106,11 @@ class AuditDesign:
 class AuditSetup:
     """All that is known before anything is trained.
 
-    `points` are the units that the caller named, None where the worst candidates are to be chosen, and `count` how
-    many are challenged.
+    `base` is the training without canaries. `points` are the units that the caller named, None where the worst
+    candidates are to be chosen, and `count` how many are challenged.
     """
 
+    base: Pipeline
     design: AuditDesign
     candidates: Candidates
     scorer: AttackScorer
@@ -142,7 +143,7 @@ class AuditSetup:
             raise InputError(
                 f"challenges={count} leaves no fixed record of {candidates.real}; ask for fewer or pass more data."
             )
-        return cls(design, candidates, scorer, given, count, tested)
+        return cls(base, design, candidates, scorer, given, count, tested)
 
     @property
     def pipeline(self) -> Pipeline:

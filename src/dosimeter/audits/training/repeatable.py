@@ -183,7 +183,7 @@ class Pipeline:
             return TrainingOutcome(one.index, one.seed, None, reason, one.cached, None, key=one.key, kind=kind)
         transcript = getattr(one, "transcript", None)
         fit = None
-        if self.recipe is None and self.signal is None:  # outputs for a signal of the caller's may be anything
+        if self.recipe is None and self.signal is None:  # the caller's own signal may read anything from the outputs
             fit = agreement(outputs[: self.records][members], self.y[members].astype(np.int64))
         return TrainingOutcome(
             one.index,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Unpack
 
 import dosimeter
@@ -133,7 +133,6 @@ def audit_training(
     estimates, doubts = _estimates(setup, measured, stopped=stopped)
     region, risk = both_sides(estimates, upper, base.unit)
     evidence = measured.evidence
-    stages = {"shadow": first} if measured.runs is None else {"shadow": first, "run": measured.runs}
     return Audit(
         estimates=tuple(estimates),
         guard=intervals.BY_COINS,
@@ -149,33 +148,10 @@ def audit_training(
             candidates=measured.challenged.ranking,
             claim=None if setup.claim is None else setup.claim.result(design.runs),
         ),
-        metadata=TrainingMetadata(
-            kind="training",
-            name=name,
-            model=model_name(train),
-            recipe=None if recipe is None else plain(recipe.to_dict()),
-            game=design.game,
-            attack=setup.scorer.name,
-            shadows=design.shadows,
-            runs=len(evidence.scores),
-            points=tuple(measured.challenged.points.tolist()),
-            select="given" if setup.points is not None else design.select,
-            canaries=setup.candidates.canaries,
-            records=base.records,
-            unit=base.unit,
-            members=int(evidence.coins.sum()),
-            nonmembers=int((~evidence.coins).sum()),
-            utility=TrainingUtility(first.accuracy, None if measured.runs is None else measured.runs.accuracy),
-            **tallied(stages, base.known),
-            seed=design.seed,
-            seeds=CoinSeeds(design.seeds["masks"], design.seeds["coins"]),
-            mask_hash=mask_hash(evidence.coins.ravel()),
-            fingerprint=fingerprint(base.x, base.y),
+        metadata=replace(
+            _metadata(setup, first, measured),
             mechanism=None if mechanism is None else repr(mechanism),
-            delta=design.delta,
-            confidence=design.confidence,
-            warnings=(*notes, *missing, *doubts, *_training_notes(stages)),
-            version=dosimeter.__version__,
+            warnings=(*notes, *missing, *doubts, *_training_notes(first, measured.runs)),
         ),
     )
 
@@ -191,12 +167,44 @@ def _estimates(setup: AuditSetup, measured: Measured, *, stopped: bool) -> tuple
     return estimates, intervals.threshold_notes(estimates)
 
 
-def _training_notes(stages: Mapping[str, Trainings]) -> list[str]:
-    notes = [note for part in stages.values() for note in part.notes()]
-    if failed := sum(len(part.failed) for part in stages.values()):
-        total = sum(part.seen for part in stages.values())
+def _training_notes(*stages: Trainings | None) -> list[str]:
+    done = [stage for stage in stages if stage is not None]
+    notes = [note for stage in done for note in stage.notes()]
+    if failed := sum(len(stage.failed) for stage in done):
+        total = sum(stage.seen for stage in done)
         notes.append(f"{failed} of {total} trainings failed; metadata.failed lists their seeds and reasons")
     return notes
+
+
+def _metadata(setup: AuditSetup, shadows: Trainings, measured: Measured) -> TrainingMetadata:
+    base, design, evidence, runs = setup.base, setup.design, measured.evidence, measured.runs
+    stages = {"shadow": shadows} if runs is None else {"shadow": shadows, "run": runs}
+    return TrainingMetadata(
+        kind="training",
+        name=base.name,
+        model=model_name(base.train),
+        recipe=None if base.recipe is None else plain(base.recipe.to_dict()),
+        game=design.game,
+        attack=setup.scorer.name,
+        shadows=design.shadows,
+        runs=len(evidence.scores),
+        points=tuple(measured.challenged.points.tolist()),
+        select="given" if setup.points is not None else design.select,
+        canaries=setup.candidates.canaries,
+        records=base.records,
+        unit=base.unit,
+        members=int(evidence.coins.sum()),
+        nonmembers=int((~evidence.coins).sum()),
+        utility=TrainingUtility(shadows.accuracy, None if runs is None else runs.accuracy),
+        **tallied(stages, base.known),
+        seed=design.seed,
+        seeds=CoinSeeds(design.seeds["masks"], design.seeds["coins"]),
+        mask_hash=mask_hash(evidence.coins.ravel()),
+        fingerprint=fingerprint(base.x, base.y),
+        delta=design.delta,
+        confidence=design.confidence,
+        version=dosimeter.__version__,
+    )
 
 
 def _point_rows(setup: AuditSetup, measured: Measured, *, bounds: bool) -> tuple[PointRow, ...]:
