@@ -121,7 +121,7 @@ def test_an_audit_is_json_of_the_schema_and_comes_back():
 def test_a_file_with_impossible_guesses_is_refused():
     values = simulated(2.0, 0).to_dict()
     values["details"]["guesses"]["correct"][0] = 10_000
-    with pytest.raises(InputError, match="details.*guesses"):
+    with pytest.raises(InputError, match=r"details.*guesses"):
         dm.Audit.from_dict(values)
 
 

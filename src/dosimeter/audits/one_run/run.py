@@ -112,7 +112,14 @@ def audit_one_run(
     Raises:
         InputError: If an argument cannot be used, before anything is trained; or if the training failed.
 
-    >>> audit_one_run(factory, (X, y), recipe=Recipe(epochs=10), canaries="mislabelled", count=500)  # doctest: +SKIP
+    >>> import numpy as np
+    >>> def train(indices, seed):  # a model that remembers its members
+    ...     outputs = np.random.default_rng(seed).normal(size=60)
+    ...     outputs[indices] += 5
+    ...     return lambda records: outputs
+    >>> data, here = (np.zeros((60, 1)), np.zeros(60)), RunOptions(engine="inline", progress=False)
+    >>> audit_one_run(train, data, count=60, signal=lambda outputs, y: outputs, seed=0, run=here).headline.low > 1
+    True
     """
     delta, confidence = check.delta(delta), check.confidence(confidence)
     own, rest = own_keywords(options, _DEFAULTS)

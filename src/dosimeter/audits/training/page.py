@@ -103,10 +103,11 @@ def _how(meta: TrainingMetadata) -> str:
     """What was trained, what the coins decided, and what went wrong."""
     points = len(meta.points)
     which = "one point" if points == 1 else f"{points} points"
+    chose = f" on {which} that the caller named" if meta.select == "given" else f", chose {which}"
     made = f" Challenged points are crafted records ({short(meta.canaries)})." if meta.canaries else ""
     body = paragraph(
         f"{meta.shadows} shadow models were trained on random halves of the data. They calibrated the attack "
-        f"({short(meta.attack)}), chose {which} and fixed a threshold.{made}"
+        f"({short(meta.attack)}){chose} and fixed a threshold.{made}"
     )
     if meta.game == "crossed":
         body += paragraph(
@@ -155,9 +156,9 @@ def _challenged(details: TrainingDetails) -> str:
         return ""
     more = f" (the first {MOST_POINTS} of {len(points)})" if len(points) > MOST_POINTS else ""
     body = paragraph(
-        "Record numbers are rows of the data. The weight says how well the attack told shadow models with the record "
-        "from those without it. The counts are those of the attacked models, at the threshold that was fixed before. "
-        "The bounds of all points hold at once. The list is sensitive: it names exposed records."
+        "Record numbers are rows of the data. The weight says how well the attack could tell shadow models with the "
+        "record from those without it. The counts are those of the attacked models, at the threshold that was fixed "
+        "before. The bounds of all points hold at once. The list is sensitive: it names exposed records."
     )
     body += table(
         f"Challenged points{more}",

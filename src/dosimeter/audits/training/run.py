@@ -101,9 +101,15 @@ def audit_training(
     Raises:
         InputError: If an argument cannot be used, before anything is trained; or if too many trainings failed.
 
-    >>> from dosimeter.engine import Store
-    >>> run = RunOptions(store=Store("store"))  # doctest: +SKIP
-    >>> audit_training(factory, (X, y), recipe=Recipe(epochs=10), run=run).headline  # doctest: +SKIP
+    >>> import numpy as np
+    >>> def train(indices, seed):  # a model that remembers its members
+    ...     outputs = np.random.default_rng(seed).normal(size=60)
+    ...     outputs[indices] += 5
+    ...     return lambda records: outputs
+    >>> data, here = (np.zeros((60, 1)), np.zeros(60)), RunOptions(engine="inline", progress=False)
+    >>> options = {"signal": lambda outputs, y: outputs, "shadows": 8, "runs": 64, "seed": 0}
+    >>> audit_training(train, data, run=here, **options).headline.low > 1
+    True
     """
     own, rest = own_keywords(options, _DEFAULTS)
     where = RunOptions.read(run, rest, caller="audit_training")
