@@ -44,14 +44,15 @@ def adult(records):
 def ours(x, y, masks, recipe):
     """Signals and scores as `audit_training` makes them, in two processes."""
     from dosimeter.attacks import leave_one_out
-    from dosimeter.audits.training.shadows import collect, pipeline
+    from dosimeter.audits.training.repeatable import pipeline
+    from dosimeter.audits.training.shadows import collect
     from dosimeter.engine import RunOptions
 
     where = RunOptions(workers=2, progress=False)
-    trained = pipeline(net, (x, y), recipe=recipe, signal=None, nonmembers=None, where=where, name=None)
+    trained = pipeline(net, (x, y), recipe=recipe, where=where)
     found = collect(trained.run(masks, list(range(len(masks)))), masks, stage="shadow")
     assert not found.failed
-    return leave_one_out("lira", found.signals, masks, variance="record"), found.accuracy["nonmembers"]
+    return leave_one_out("lira", found.signals, masks, variance="record"), found.accuracy.nonmembers
 
 
 def loop(x, y, masks, recipe, first):

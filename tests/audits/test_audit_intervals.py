@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from training_games import HERE, SMALL, as_they_are, facts, laplace, seeds_of, simulated, trained, valid
+from training_games import SMALL, as_they_are, facts, kept_in, laplace, seeds_of, simulated, trained, valid
 
 import dosimeter as dm
 from dosimeter import Counts, InputError, OneRun
 from dosimeter.accounting import rdp
 from dosimeter.audits.assemble import guarantees, tightest
 from dosimeter.audits.training import audit_training, intervals
-from dosimeter.audits.training.claims import Claim
 from dosimeter.audits.training.intervals import Evidence, by_point, mechanism_of, pilot_threshold
+from dosimeter.audits.training.watched_claim import Claim
 from dosimeter.engine import Store
 from dosimeter.estimators.claim import gaussian_profile
 from dosimeter.training import Privacy, Recipe
@@ -28,7 +28,7 @@ def test_a_rejected_claim_stops_the_training_and_makes_no_other_statement(tmp_pa
         return laplace(6.0)(indices, seed)
 
     options = {"signal": as_they_are, "attack": "loss", "shadows": 8, "runs": 300, "points": [1], "claim": (1.0, 1e-5)}
-    audit = audit_training(train, SMALL, store=Store(tmp_path), **options, **HERE)
+    audit = audit_training(train, SMALL, **options, **kept_in(Store(tmp_path)))
     used = audit.metadata["runs"]
     assert used == audit.details["claim"]["rejected_at"] < 300
     assert len(seeds_of(tmp_path)) == 8 + used
@@ -41,7 +41,7 @@ def test_a_rejected_claim_stops_the_training_and_makes_no_other_statement(tmp_pa
     assert audit.details["points"][0]["epsilon"] is None
     assert set(audit.curve["tpr_low"]) == {0.0}, "no band at a time that the data chose"
     valid(audit)
-    again = audit_training(train, SMALL, store=Store(tmp_path), **options, **HERE)
+    again = audit_training(train, SMALL, **options, **kept_in(Store(tmp_path)))
     assert len(seeds_of(tmp_path)) == 8 + used, "nothing is trained again"
     assert facts(again) == facts(audit)
 

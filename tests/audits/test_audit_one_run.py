@@ -1,5 +1,7 @@
 """The audit with one training run: canaries by fair coins, their mask kept and checked, guesses, bounds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,12 +9,12 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 from sklearn.datasets import load_digits
 from sklearn.tree import DecisionTreeClassifier
-from training_games import HERE, as_they_are, laplace, origin, valid
+from training_games import HERE, as_they_are, kept_in, laplace, of_version_1, origin, valid
 
 import dosimeter as dm
 from dosimeter import InputError, OneRun, Validity, fair_coins, mask_hash
 from dosimeter.audits.one_run.run import audit_one_run, path_of_guesses
-from dosimeter.engine import Store
+from dosimeter.engine import RunOptions, Store
 from dosimeter.training import Privacy, Recipe
 
 X, Y = load_digits(return_X_y=True)
@@ -69,7 +71,7 @@ def test_one_training_leaks_and_reference_models_help():
     assert helped.headline.low > 0.3
     assert [e.method for e in helped.estimates] == ["one-run", "ranked", "rank betting", "one-run", "one-run f-DP"]
     assert helped.metadata["kind"] == "one-run"
-    assert helped.curve["tpr_low"].max() == 0, "records of one run are no independent tries, so there is no band"
+    assert max(helped.curve.tpr_low) == 0, "records of one run are no independent tries, so there is no band"
 
 
 def test_a_constant_predictor_proves_nothing():
@@ -100,7 +102,7 @@ def test_a_saved_mask_is_checked():
 
 def test_rows_of_the_data_as_canaries():
     audit = audit_one_run(tree, (X, Y), canaries=np.arange(40, 120), **HERE)
-    assert audit.metadata["points"] == list(range(40, 120))
+    assert audit.metadata["points"] == tuple(range(40, 120))
     assert audit.metadata["canaries"] == "given rows"
     random = audit_one_run(tree, (X, Y), **HERE)
     assert random.metadata["count"] == 150 and random.metadata["canaries"] == "random rows"
@@ -111,12 +113,22 @@ def test_an_audit_is_json_of_the_schema_and_comes_back():
     audit = simulated(2.0, 0, delta=1e-5)
     valid(audit)
     assert dm.Audit.from_json(audit.to_json()).to_json() == audit.to_json()
+    older = dm.Audit.from_dict(of_version_1(audit))
+    assert older.details == audit.details
+    assert older.metadata == replace(audit.metadata, provenance=None, notes={"unit_of_privacy": "one patient"})
+
+
+def test_a_file_with_impossible_guesses_is_refused():
+    values = simulated(2.0, 0).to_dict()
+    values["details"]["guesses"]["correct"][0] = 10_000
+    with pytest.raises(InputError, match=r"details.*guesses"):
+        dm.Audit.from_dict(values)
 
 
 def test_nothing_is_trained_twice(tmp_path):
     store = Store(tmp_path)
-    first = audit_one_run(tree, (X, Y), shadows=16, count=60, store=store, **HERE)
-    again = audit_one_run(tree, (X, Y), shadows=16, count=60, store=store, **HERE)
+    first = audit_one_run(tree, (X, Y), shadows=16, count=60, **kept_in(store))
+    again = audit_one_run(tree, (X, Y), shadows=16, count=60, **kept_in(store))
     assert origin(again.metadata) == (0, 17)
     assert again.headline == first.headline
 
@@ -126,10 +138,10 @@ def test_the_path_of_guesses_counts_what_a_loop_counts(pairs):
     scores, coins = np.array([float(s) for s, _ in pairs]), np.array([c for _, c in pairs])
     found = path_of_guesses(scores, coins)
     order = np.argsort(-scores, kind="stable")
-    for r, right in zip(found["guesses"], found["correct"], strict=True):
+    for r, right in zip(found.guesses, found.correct, strict=True):
         k_in, k_out = r - r // 2, r // 2
         assert right == coins[order[:k_in]].sum() + (~coins[order[len(order) - k_out :]]).sum()
-    assert found["guesses"][-1] == len(pairs)
+    assert found.guesses[-1] == len(pairs)
 
 
 @pytest.mark.parametrize(
@@ -184,11 +196,13 @@ def test_a_private_network_with_crafted_canaries(canaries):
 
     recipe = Recipe(epochs=5, batch_size=30, sampling="poisson", learning_rate=0.5, dp=Privacy(0.8))
     pixels = (X / 16).astype(np.float32)
-    audit = audit_one_run(network, (pixels, Y), recipe=recipe, canaries=canaries, count=60, progress=False)
+    audit = audit_one_run(
+        network, (pixels, Y), recipe=recipe, canaries=canaries, count=60, run=RunOptions(progress=False)
+    )
     assert audit.metadata["count"] == 60
     assert min(audit.metadata["points"]) == len(Y)
     assert min(g.epsilon for g in audit.upper if g.is_bound) >= audit.headline.low
-    assert not audit.region["contradiction"]
+    assert not audit.region.contradiction
 
 
 def test_dirac_gradients_see_what_the_losses_do_not(tmp_path):
@@ -198,14 +212,14 @@ def test_dirac_gradients_see_what_the_losses_do_not(tmp_path):
         return torch.nn.Linear(64, 10)
 
     recipe = Recipe(steps=40, batch_size=None, dp=Privacy(4.0, 1.0), learning_rate=0.1)
-    common = {"recipe": recipe, "canaries": "dirac", "count": 500, "seed": 3, **HERE}
-    audit = audit_one_run(factory, (X / 16, Y), store=Store(tmp_path), **common)
+    common = {"recipe": recipe, "canaries": "dirac", "count": 500, "seed": 3, **kept_in(Store(tmp_path))}
+    audit = audit_one_run(factory, (X / 16, Y), **common)
     upper = min(bound.epsilon for bound in audit.upper if bound.is_bound)
     assert 0.2 < audit.headline.low < upper
     assert audit.metadata["canaries"] == "Dirac gradients" and audit.metadata["attack"] == "noisy gradients"
     assert audit.metadata["count"] == 500
     assert audit.metadata["utility"]["runs"]["members"] > 0.3
-    again = audit_one_run(factory, (X / 16, Y), store=Store(tmp_path), **common)
+    again = audit_one_run(factory, (X / 16, Y), **common)
     assert origin(again.metadata) == (0, 1)
     assert again.headline == audit.headline
     hidden = audit_one_run(factory, (X / 16, Y), **{**common, "canaries": None, "count": 150})

@@ -1,17 +1,20 @@
 """The audit of a training pipeline: its level on trainings of known ε, the games, trees and networks on digits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
-from training_games import HERE, RECORDS, SMALL, X, Y, as_they_are, facts, laplace, simulated, tree, valid
+from training_games import HERE, RECORDS, SMALL, X, Y, as_they_are, facts, laplace, of_version_1, simulated, tree, valid
 
 import dosimeter as dm
 from dosimeter import OneRun, Validity, fair_coins, mask_hash
 from dosimeter.audits.training import audit_training
 from dosimeter.audits.training.challenges import halves
-from dosimeter.engine import Store
+from dosimeter.audits.training.result import CandidateRow
+from dosimeter.engine import RunOptions, Store
 from dosimeter.training import Privacy, Recipe
 
 # --- the level, on trainings of known ε -----------------------------------------------------------------------
@@ -64,7 +67,7 @@ def test_the_bound_grows_with_the_leak_and_stays_below_it():
     assert 1.5 < found[2] < 5.0
 
 
-# --- what is played -------------------------------------------------------------------------------------------
+# --- what is measured ------------------------------------------------------------------------------------------
 
 
 def test_the_headline_by_hand():
@@ -103,7 +106,7 @@ def test_members_of_every_run():
     audit = audit_training(
         train, SMALL, signal=as_they_are, attack="loss", shadows=16, runs=20, challenges=3, delta=0.0, **HERE
     )
-    points = audit.metadata["points"]
+    points = list(audit.metadata["points"])
     shadows, runs = np.array(seen[:16]), np.array(seen[16:])
     assert len(set(points)) == 3 and len(runs) == 20
     others = np.delete(np.arange(RECORDS), points)
@@ -118,7 +121,7 @@ def test_the_crossed_game_trains_nothing_further_and_keeps_its_halves_apart():
     assert audit.metadata["provenance"]["computed"] == 40
     assert audit.metadata["runs"] == 20
     masks = fair_coins(40 * RECORDS, audit.metadata["seeds"]["masks"]).reshape(40, RECORDS)
-    assert audit.metadata["mask_hash"] == mask_hash(masks[20:, audit.metadata["points"]].ravel())
+    assert audit.metadata["mask_hash"] == mask_hash(masks[20:, list(audit.metadata["points"])].ravel())
     assert audit.headline.validity == Validity.FINITE_SAMPLE
     assert audit.headline.warnings == ()
     counted = {e.method: e.validity for e in audit.estimates}
@@ -136,9 +139,9 @@ def test_the_worst_point_is_found():
 
     for select in ("accuracy", "auc"):
         audit = audit_training(train, SMALL, signal=as_they_are, shadows=32, runs=60, select=select, **HERE)
-        assert audit.metadata["points"] == [5]
+        assert audit.metadata["points"] == (5,)
         assert audit.headline.low > 1.5
-        assert audit.details["candidates"][0] == {"record": 5, "weight": pytest.approx(1.0, abs=0.05), "chosen": True}
+        assert audit.details.candidates[0] == CandidateRow(5, pytest.approx(1.0, abs=0.05), chosen=True)
 
 
 def test_a_function_as_attack_scores_like_the_named_one():
@@ -177,6 +180,9 @@ def test_a_tree_leaks(trees):
 def test_an_audit_is_json_of_the_schema_and_comes_back(trees):
     valid(trees)
     assert dm.Audit.from_json(trees.to_json()).to_json() == trees.to_json()
+    older = dm.Audit.from_dict(of_version_1(trees))
+    assert older.details == trees.details
+    assert older.metadata == replace(trees.metadata, provenance=None, notes={"unit_of_privacy": "one patient"})
 
 
 def test_a_constant_predictor_proves_nothing():
@@ -209,26 +215,31 @@ def network():
     return lambda: torch.nn.Sequential(torch.nn.Linear(64, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10))
 
 
+QUIET = RunOptions(progress=False)
 PIXELS = (X / 16).astype(np.float32)
 
 
 def test_a_private_network_keeps_below_its_guarantee(network):
     recipe = Recipe(epochs=4, batch_size=20, sampling="poisson", learning_rate=0.5, dp=Privacy(1.0, clip=1.0))
-    audit = audit_training(
-        network, (PIXELS, Y), recipe=recipe, shadows=16, runs=32, canaries="mislabelled", progress=False
-    )
+    audit = audit_training(network, (PIXELS, Y), recipe=recipe, shadows=16, runs=32, canaries="mislabelled", run=QUIET)
     proven = [g.epsilon for g in audit.upper if g.is_bound]
     assert min(proven) >= audit.headline.low
-    assert audit.region["upper"]["epsilon"] == min(proven)
-    assert not audit.region["contradiction"]
+    assert audit.region.upper.epsilon == min(proven)
+    assert not audit.region.contradiction
     assert audit.metadata["points"][0] >= len(Y), "a canary stands after the data"
     assert audit.metadata["canaries"] == "mislabelled"
-    assert "upper_words" in audit.risk
+    assert audit.risk.upper_words
 
 
 def test_an_overfitted_network_leaks_and_its_store_is_used(network, tmp_path):
     recipe = Recipe(epochs=40, batch_size=32, learning_rate=0.3)
-    options = {"recipe": recipe, "shadows": 32, "runs": 48, "store": Store(tmp_path), "progress": False, "seed": 1}
+    options = {
+        "recipe": recipe,
+        "shadows": 32,
+        "runs": 48,
+        "run": RunOptions(store=Store(tmp_path), progress=False),
+        "seed": 1,
+    }
     first = audit_training(network, (PIXELS, Y), **options)
     assert first.headline.low > 1.0
     assert first.upper == () and first.region is None
@@ -242,7 +253,7 @@ def test_canaries_are_appended(network, canaries):
     recipe = Recipe(epochs=10, batch_size=32, learning_rate=0.3)
     given = (1 - PIXELS[:3], (Y[:3] + 1) % 10) if canaries == "given" else canaries
     audit = audit_training(
-        network, (PIXELS, Y), recipe=recipe, shadows=8, runs=16, canaries=given, challenges=2, progress=False
+        network, (PIXELS, Y), recipe=recipe, shadows=8, runs=16, canaries=given, challenges=2, run=QUIET
     )
     assert all(point >= len(Y) for point in audit.metadata["points"])
     assert len(audit.metadata["points"]) == 2

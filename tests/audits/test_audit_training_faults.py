@@ -20,6 +20,7 @@ from training_games import (
     Y,
     as_they_are,
     facts,
+    kept_in,
     laplace,
     origin,
     simulated,
@@ -27,9 +28,10 @@ from training_games import (
 )
 
 from dosimeter import InputError, fair_coins
+from dosimeter.audits.result import TrainingCounts
 from dosimeter.audits.training import audit_training
 from dosimeter.datasets import load
-from dosimeter.engine import Store
+from dosimeter.engine import RunOptions, Store
 
 # --- faults ---------------------------------------------------------------------------------------------------
 
@@ -44,13 +46,13 @@ def test_failed_trainings_are_counted_and_keep_their_coins(tmp_path):
 
     store = Store(tmp_path)
     audit = audit_training(
-        train, SMALL, signal=as_they_are, attack="loss", shadows=20, runs=60, points=[2], store=store, **HERE
+        train, SMALL, signal=as_they_are, attack="loss", shadows=20, runs=60, points=[2], **kept_in(store)
     )
     failed = audit.metadata["failed"]
     assert {f["stage"] for f in failed} == {"shadow", "run"}
     assert all(f["seed"] % 5 == 0 or f["seed"] % 7 == 0 for f in failed)
     assert "no luck today" in failed[0]["reason"] or "NaN" in failed[0]["reason"]
-    assert audit.metadata["trainings"] == {"asked": 80, "done": 80 - len(failed), "failed": len(failed), "spared": 0}
+    assert audit.metadata["trainings"] == TrainingCounts(80, 80 - len(failed), len(failed), spared=0)
     assert len(failed) > 5
     assert audit.metadata["runs"] == 60
     cells = audit.details["points"][0]
@@ -73,7 +75,7 @@ def test_coins_on_one_side_are_refused_before_anything_is_trained():
     def train(indices, seed):
         raise AssertionError("trained")
 
-    with pytest.raises(InputError, match="all 8 coins of the game fell on one side"):
+    with pytest.raises(InputError, match="all 8 coins fell on one side"):
         audit_training(train, (X, Y), runs=8, shadows=8, seed=one_sided_seed(8), confidence=0.9, **HERE)
 
 
@@ -91,7 +93,7 @@ def test_too_many_failures_end_the_audit_with_the_first_reason():
     def train(indices, seed):
         raise RuntimeError("no luck today")
 
-    with pytest.raises(InputError, match=r"only 0 of 8 shadow models that teach the attack worked.*no luck today"):
+    with pytest.raises(InputError, match=r"only 0 of 8 shadow models that calibrate the attack worked.*no luck today"):
         audit_training(train, (X, Y), shadows=8, runs=40, **HERE)
 
 
@@ -131,9 +133,9 @@ def test_a_class_that_is_missing_is_a_failure_of_that_model():
         ({"challenges": 201}, "200 candidates"),
         ({"delta": 1.0}, "delta must be in"),
         ({"confidence": 0}, "confidence must be in"),
-        ({"workers": 0}, "workers must be at least 1"),
-        ({"store": "folder"}, "store must be a Store"),
-        ({"engine": "abacus"}, "engine must be"),
+        ({"run": {"workers": 2}}, "run must be RunOptions"),
+        ({"workers": 2}, "workers was passed beside run"),
+        ({"worker": 2}, "audit_training takes no argument 'worker'"),
         ({"recipe": "slow"}, "recipe must be a Recipe"),
         ({"signal": 3}, "signal must be a function"),
         ({"name": 3}, "name must be a text"),
@@ -147,6 +149,30 @@ def test_bad_arguments_are_refused_before_anything_is_trained(options, says):
 
     with pytest.raises(InputError, match=says):
         audit_training(train, (X, Y), **{**HERE, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"workers": 0}, "workers must be at least 1"),
+        ({"store": "folder"}, "store must be a Store"),
+        ({"engine": "abacus"}, "engine must be"),
+    ],
+)
+def test_bad_run_options_are_refused(options, says):
+    with pytest.raises(InputError, match=says):
+        audit_training(tree, (X, Y), run=RunOptions(**options))
+    with pytest.raises(InputError, match=says), pytest.warns(DeprecationWarning, match="is deprecated"):
+        audit_training(tree, (X, Y), **options)
+
+
+def test_the_former_keywords_still_work():
+    options = {"signal": as_they_are, "attack": "loss", "shadows": 8, "runs": 24, "points": [2], "seed": 1}
+    new = audit_training(laplace(3.0), SMALL, **options, **HERE)
+    with pytest.warns(DeprecationWarning, match=r"audit_training\(engine=…, progress=…\) is deprecated") as caught:
+        old = audit_training(laplace(3.0), SMALL, **options, engine="inline", progress=False)
+    assert caught[0].filename == __file__, "the caller's line is named"
+    assert facts(old) == facts(new)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +198,7 @@ def test_a_signal_that_fails_is_named():
 
     with pytest.raises(InputError, match="signal raised KeyError"):
         audit_training(tree, (X, Y), signal=broken, shadows=8, runs=40, **HERE)
-    with pytest.raises(InputError, match="one number a record"):
+    with pytest.raises(InputError, match="one number per record"):
         audit_training(tree, (X, Y), signal=lambda outputs, labels: outputs, shadows=8, runs=40, **HERE)
 
 
@@ -180,7 +206,7 @@ def test_classes_instead_of_probabilities_are_explained():
     def train(indices, seed):
         return tree(indices, seed).predict
 
-    with pytest.raises(InputError, match="one number a record for 10 classes: return probabilities"):
+    with pytest.raises(InputError, match="one number per record for 10 classes: return probabilities"):
         audit_training(train, (X, Y), shadows=8, runs=40, **HERE)
 
 
@@ -200,14 +226,14 @@ def test_a_data_set_is_taken_as_it_is():
 
 def test_a_second_run_trains_nothing_and_says_the_same(tmp_path):
     store = Store(tmp_path)
-    first = audit_training(tree, (X, Y), shadows=8, runs=24, store=store, **HERE)
-    again = audit_training(tree, (X, Y), shadows=8, runs=24, store=store, **HERE)
+    first = audit_training(tree, (X, Y), shadows=8, runs=24, **kept_in(store))
+    again = audit_training(tree, (X, Y), shadows=8, runs=24, **kept_in(store))
     assert origin(first.metadata) == (32, 0)
     assert origin(again.metadata) == (0, 32)
     assert facts(first) == facts(again)
-    longer = audit_training(tree, (X, Y), shadows=8, runs=30, store=store, **HERE)
+    longer = audit_training(tree, (X, Y), shadows=8, runs=30, **kept_in(store))
     assert longer.metadata["provenance"]["computed"] == 6, "more runs begin with the old ones"
-    other = audit_training(tree, (X, Y), shadows=8, runs=24, store=store, name="other data", **HERE)
+    other = audit_training(tree, (X, Y), shadows=8, runs=24, name="other data", **kept_in(store))
     assert other.metadata["provenance"]["cached"] == 0
 
 
@@ -217,7 +243,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.tree import DecisionTreeClassifier
 from dosimeter import audit_training
-from dosimeter.engine import Store
+from dosimeter.engine import RunOptions, Store
 
 X, Y = load_digits(return_X_y=True)
 X, Y = X[:150], Y[:150]
@@ -227,8 +253,8 @@ def tree(indices, seed):
     return DecisionTreeClassifier(random_state=seed).fit(X[indices], Y[indices])
 
 if __name__ == "__main__":
-    audit = audit_training(tree, (X, Y), shadows=12, runs=30, engine=sys.argv[2], workers=2, store=Store(sys.argv[1]),
-                           progress=False, seed=5)
+    run = RunOptions(engine=sys.argv[2], workers=2, store=Store(sys.argv[1]), progress=False)
+    audit = audit_training(tree, (X, Y), shadows=12, runs=30, seed=5, run=run)
     print(audit.to_json())
 """
 

@@ -9,12 +9,18 @@ from sklearn.datasets import load_digits
 from sklearn.tree import DecisionTreeClassifier
 
 from dosimeter.audits.training import audit_training
+from dosimeter.engine import RunOptions, Store
 
 X, Y = load_digits(return_X_y=True)
 X, Y = X[:200], Y[:200]
-HERE = {"engine": "inline", "progress": False}
+HERE = {"run": RunOptions(engine="inline", progress=False)}
 RECORDS = 24
 SMALL = (np.zeros((RECORDS, 1)), np.zeros(RECORDS))
+
+
+def kept_in(store: Store) -> dict:
+    """As HERE, with a store."""
+    return {"run": RunOptions(engine="inline", progress=False, store=store)}
 
 
 def as_they_are(outputs, labels):
@@ -57,6 +63,20 @@ def facts(audit) -> dict:
     found = audit.to_dict()
     del found["metadata"]["provenance"]
     return found
+
+
+def of_version_1(audit) -> dict:
+    """An audit as version 1 wrote it: other counts of trainings, the caller's notes among the metadata."""
+    values = audit.to_dict()
+    values["schema"] = 1
+    for estimate in [*values["estimates"], *([values["region"]["lower"]] if values["region"] else [])]:
+        del estimate["neighbours"]
+    meta = values["metadata"]
+    done, cached = meta.pop("trainings"), meta.pop("provenance")["cached"]
+    meta["trainings"] = {"computed": done["done"] + done["failed"] - cached, "cached": cached, "failed": done["failed"]}
+    del meta["notes"], meta["unit"]
+    meta["unit_of_privacy"] = "one patient"
+    return values
 
 
 def origin(metadata) -> tuple[int, int]:

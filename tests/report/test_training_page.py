@@ -1,4 +1,4 @@
-"""The page of audits of trainings: how it was played, intervals side by side, the points, a claim's wealth, guesses."""
+"""The pages of audits that train: how they were run, intervals side by side, the points, a claim's wealth, guesses."""
 
 import dataclasses
 import math
@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from dosimeter.audits import page as audit_page
+from dosimeter.audits.kinds import page_of
 from dosimeter.audits.one_run import audit_one_run
-from dosimeter.audits.page.kinds import kind_of
 from dosimeter.audits.result import Audit
 from dosimeter.audits.training import audit_training
+from dosimeter.engine import RunOptions
 from dosimeter.report.text import epsilon
 
 RECORDS = 60
 DATA = (np.zeros((RECORDS, 1)), np.zeros(RECORDS))
-COMMON = {"seed": 0, "signal": lambda outputs, labels: outputs, "engine": "inline", "progress": False}
+COMMON = {"seed": 0, "signal": lambda outputs, labels: outputs, "run": RunOptions(engine="inline", progress=False)}
 HOSTILE = "<script>alert('x')</script>"
 
 
@@ -75,22 +76,23 @@ def test_sections_and_charts_of_each_kind(pages, name, sections, charts):
 @pytest.mark.parametrize("name", ["standing", "one-run"])
 def test_a_page_comes_back_from_json(audits, pages, name):
     again = Audit.from_json(audits[name].to_json())
-    assert kind_of(again) is kind_of(audits[name]) is not None
+    assert page_of(again.metadata.kind) is not None
+    assert (again.details, again.metadata) == (audits[name].details, audits[name].metadata)
     assert audit_page.to_html(again) == pages[name]
 
 
-def test_what_was_played_is_told(audits, pages):
+def test_how_it_was_run_is_told(audits, pages):
     page = pages["challenge"]
     assert "24 shadow models were trained on random halves" in page
     assert "60 models were trained on all other records" in page
     assert "credible is not confidence" in page
-    failed = audits["challenge"].metadata["failed"]
-    assert failed and f"seed {failed[0]['seed']}" in page
+    failed = audits["challenge"].metadata.failed
+    assert failed and f"seed {failed[0].seed}" in page
     assert "&lt;script&gt;alert" in page
     crossed = pages["crossed"]
     assert "the other 20 were then attacked" in crossed
     assert "If the scores were independent, which nothing guarantees" in crossed
-    assert audits["one-run"].metadata["mask_hash"] in pages["one-run"]
+    assert audits["one-run"].metadata.mask_hash in pages["one-run"]
 
 
 def test_the_intervals_drawn_are_those_of_the_estimates(audits, pages):
@@ -103,44 +105,43 @@ def test_the_intervals_drawn_are_those_of_the_estimates(audits, pages):
         if math.isfinite(estimate.high):
             assert row["high"] == pytest.approx(estimate.high)
         assert (row["kind"] == "holds for any training") == estimate.validity.is_bound
-    narrower = audit.details["joint"]["narrower"]
+    narrower = audit.details.joint.narrower
     assert narrower is None or f"{100 * narrower:.3g}" in pages["challenge"]
 
 
 def test_the_threshold_is_drawn_where_it_was_fixed(audits):
     audit = audits["challenge"]
     rows = audit_page.charts(audit)["distributions"]["datasets"]["threshold"]
-    assert rows[0]["x"] == audit.distributions["threshold"]
-    outside = dataclasses.replace(audit, distributions={**audit.distributions, "threshold": 1e9})
+    assert rows[0]["x"] == audit.distributions.threshold
+    outside = dataclasses.replace(audit, distributions=dataclasses.replace(audit.distributions, threshold=1e9))
     assert "threshold" not in audit_page.charts(outside)["distributions"]["datasets"]
 
 
 def test_the_wealth_path_ends_where_the_claim_fell(audits, pages):
     audit = audits["rejected"]
-    claim = audit.details["claim"]
+    claim = audit.details.claim
     page = pages["rejected"]
-    assert f"was rejected after {claim['rejected_at']} of at most 300 runs" in page
+    assert f"was rejected after {claim.rejected_at} of at most 300 runs" in page
     spec = audit_page.charts(audit, width=330)["wealth"]
     rows = max(spec["datasets"].values(), key=len)
-    assert rows[-1]["x"] == claim["rejected_at"]
-    assert rows[-1]["y"] == pytest.approx(claim["log_wealth"][-1])
+    assert rows[-1]["x"] == claim.rejected_at
+    assert rows[-1]["y"] == pytest.approx(claim.log_wealth[-1])
     assert "was not rejected in 80 runs. That does not prove it." in pages["standing"]
 
 
 def test_the_points_are_listed_with_their_counts(audits, pages):
     audit, page = audits["several"], pages["several"]
-    for point in audit.details["points"]:
-        assert f"{point['tp']} of {point['tp'] + point['fn']}" in page
-        assert epsilon(point["epsilon"]) in page
+    for point in audit.details.points:
+        assert f"{point.tp} of {point.tp + point.fn}" in page
+        assert epsilon(point.epsilon) in page
     assert "The next candidates" in page
 
 
 def test_a_long_path_is_thinned_and_keeps_its_ends(audits):
     audit = audits["standing"]
-    path = np.linspace(0.0, 2.0, 5000).tolist()
-    long = dataclasses.replace(
-        audit, details={**audit.details, "claim": {**audit.details["claim"], "log_wealth": path}}
-    )
+    path = tuple(np.linspace(0.0, 2.0, 5000).tolist())
+    claim = dataclasses.replace(audit.details.claim, log_wealth=path)
+    long = dataclasses.replace(audit, details=dataclasses.replace(audit.details, claim=claim))
     rows = max(audit_page.charts(long)["wealth"]["datasets"].values(), key=len)
     assert len(rows) <= 400
     assert (rows[0]["x"], rows[-1]["x"], rows[-1]["y"]) == (1, 5000, 2.0)

@@ -1,4 +1,4 @@
-"""The seed of an audit that throws coins: fresh unless given, and found again when an audit resumes."""
+"""The seed of an audit that draws coins: fresh unless given, and the same one when an audit resumes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dosimeter.evidence import fresh_seed
 
 
 def audit_seed(seed: Any, store: Store | None, *what: Any) -> int:
-    """The seed given, or a fresh one: a constant is not a coin.
+    """Take the seed given, or draw a fresh one: a constant is not a coin.
 
-    With a store a fresh seed is kept under `what`, the things that make this audit the same one, so that an audit that
-    was interrupted resumes with its own coins.
+    A store keeps a fresh seed under `what`, the things that make this audit the same one, so that an audit that was
+    interrupted resumes with its own coins.
     """
     if seed is not None:
         return check.seed(seed)
@@ -28,4 +28,4 @@ def audit_seed(seed: Any, store: Store | None, *what: Any) -> int:
         if kept is not None:
             return int(kept[0]["seed"])
         store.put(key, {"seed": np.array(fresh_seed())}, {"what": "the seed of an audit"})
-    return fresh_seed()  # a store that loses what it was given: the audit still has coins of its own
+    return fresh_seed()  # the store loses what it is given; the audit still has its own coins

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_type_hints, is_typeddict
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from dosimeter._validate import InputError, show
 from dosimeter.audits.model import audit_model
 from dosimeter.audits.result import Audit
 from dosimeter.audits.training.shadows import counted, provenance
-from dosimeter.engine import Store
+from dosimeter.engine import RunOptions, Store
 from dosimeter.engine.pool import cores
 from dosimeter.pipelines import config as settings
 from dosimeter.pipelines.own_order import in_own_order
@@ -55,18 +55,34 @@ def launch(
     given = {**_settings(config, base), **own}
     if "points" in given:
         given["points"] = subject.places.positions("attack.points", given["points"])
-    known = inspect.signature(function).parameters
+    known = _keywords(function)
     for field, (name, _) in _set_by_the_user(config).items():
         if name not in known and field not in ANYWHERE:
             raise InputError(f"{field} has no meaning for audit = {config.audit!r}; leave it out.")
     common: dict[str, Any] = {"name": subject.name, "store": store, "progress": progress}
     if config.audit in ("model", "members-only") or "seed" in config.model_fields_set:
         common["seed"] = config.seed  # else an audit that throws coins draws a fresh seed and keeps it in the store
-    options = {name: value for name, value in {**common, **given}.items() if name in known}
+    given = {**common, **given}
+    if "run" in known:
+        given["run"] = RunOptions(**{name: given.pop(name) for name in _WHERE if name in given})
+    options = {name: value for name, value in given.items() if name in known}
     audit = in_own_order(function(*first, **options), subject.places, config.attack.canaries)
     if subject.fingerprint is None:
         return audit
     return replace(audit, metadata={**audit.metadata, "fingerprint": subject.fingerprint})
+
+
+_WHERE = ("engine", "workers", "store", "memory", "timeout", "progress")
+
+
+def _keywords(function: Callable[..., Audit]) -> set[str]:
+    """What a function takes by name, also as one of its **options."""
+    rare = (get_args(hint) for hint in get_type_hints(function).values())
+    return {*inspect.signature(function).parameters, *(name for part in rare for name in _fields(part))}
+
+
+def _fields(part: tuple[Any, ...]) -> set[str]:
+    return set(get_type_hints(part[0])) if part and is_typeddict(part[0]) else set()
 
 
 def _set_by_the_user(config: settings.Config) -> dict[str, tuple[str, Any]]:

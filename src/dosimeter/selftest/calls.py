@@ -19,6 +19,7 @@ from dosimeter.audits.one_run import audit_one_run
 from dosimeter.audits.result import Audit
 from dosimeter.audits.scores import audit_scores
 from dosimeter.audits.training import audit_training
+from dosimeter.engine import RunOptions
 from dosimeter.estimate import Estimate, Validity
 from dosimeter.estimators.advantage import advantage
 from dosimeter.estimators.bayesian import bayesian
@@ -257,7 +258,7 @@ def _as_they_are(outputs: FloatArray, labels: Any) -> FloatArray:
     return outputs
 
 
-_HERE: dict[str, Any] = {"signal": _as_they_are, "engine": "inline", "progress": False}
+_HERE: dict[str, Any] = {"signal": _as_they_are, "run": RunOptions(engine="inline", progress=False)}
 
 
 def _data(training: Training) -> tuple[FloatArray, FloatArray]:

@@ -1,4 +1,4 @@
-"""Do the outputs of a training belong to its records? In another order they suit the labels by chance alone."""
+"""Whether the outputs of a training belong to its records: in another order they fit the labels by chance alone."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from scipy.stats import rankdata
 
 from dosimeter._validate import IntArray
 
-FEWEST_MEMBERS = 16  # with fewer even right answers are hardly told from shuffled ones
-MOST_MEMBERS = 5000  # looked at, evenly spread: enough to tell
-BY_CHANCE = 3.0  # standard deviations: shuffled answers come this far once in 700 times
+FEWEST_MEMBERS = 16  # fewer can hardly tell right answers from shuffled ones
+MOST_MEMBERS = 5000  # evenly spread; more would only cost time
+BY_CHANCE = 3.0  # standard deviations; shuffled answers reach it about once in 700 times
 
 
 def agreement(outputs: npt.NDArray[Any], labels: IntArray) -> float | None:
-    """By how many standard deviations outputs suit their labels better than shuffled ones; None if too few to tell.
+    """Say by how many standard deviations outputs fit their labels better than shuffled ones; None if too few.
 
     Outputs are (n,) or (n, 1) for class 1 of two, or (n, classes). Each class ranks the records by its own column, and
     a record counts with its rank in the column of its label; mean and variance of the sum over all orders of the labels
@@ -37,9 +37,9 @@ def agreement(outputs: npt.NDArray[Any], labels: IntArray) -> float | None:
         columns = log_softmax(columns.astype(np.float64), axis=1)
     ranks = rankdata(columns, axis=0)
     shares = np.bincount(labels, minlength=ranks.shape[1]) / count
-    apart = ranks - (ranks @ shares)[:, None]
-    variance = count / (count - 1) * float((apart**2 @ shares).sum())
+    deviations = ranks - (ranks @ shares)[:, None]
+    variance = count / (count - 1) * float((deviations**2 @ shares).sum())
     if variance <= 0:
         return 0.0  # all records have the same outputs, or all the same label
-    found = float(ranks[np.arange(count), labels].sum())
-    return (found - count * (count + 1) / 2) / math.sqrt(variance)
+    total = float(ranks[np.arange(count), labels].sum())
+    return (total - count * (count + 1) / 2) / math.sqrt(variance)

@@ -1,4 +1,4 @@
-"""The records that are challenged: candidates and canaries, who is in which model, the worst points, their scores."""
+"""The records that an attack is tried on: candidates and canaries, the worst of them, and their scores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from dosimeter.attacks import (
     rotation,
     select_worst,
 )
-from dosimeter.audits.training.shadows import Pipeline, Trainings
+from dosimeter.audits.training.repeatable import Pipeline
+from dosimeter.audits.training.result import CandidateRow
+from dosimeter.audits.training.shadows import Trainings
 from dosimeter.evidence import Persons, fair_coins
 
 ATTACKS: dict[str, tuple[str, dict[str, str]]] = {
@@ -34,7 +36,7 @@ ATTACKS: dict[str, tuple[str, dict[str, str]]] = {
 CANARIES = ("mislabelled", "out-of-distribution", "clip-bkd")
 SELECT = ("accuracy", "auc")
 FEWEST_SHADOWS = 4  # one model with and one without the point to learn from, and one of each to be the target
-WITNESSES = 2000  # further records whose signals the attacks may compare with
+MOST_REFERENCE_RECORDS = 2000  # further records whose signals an attack may compare with
 SPARE = 8  # crafted canaries of which the worst are taken
 SHOWN = 20  # candidates in the table of weights
 
@@ -42,17 +44,17 @@ AttackFunction = Callable[[FloatArray, FloatArray, BoolArray], npt.ArrayLike]
 
 
 @dataclass(frozen=True)
-class Attack:
-    """An attack by name with its options, or a function (target, shadows, included) of the caller's."""
+class AttackScorer:
+    """An attack that gives scores: one of the named ones, or the caller's function (target, shadows, included)."""
 
     name: str
     function: AttackFunction | None = None
 
     @classmethod
-    def read(cls, attack: Any, shadows: int, *, log_odds: bool) -> Attack:
-        """The attack asked for; "auto" takes the one that suits the number of shadow models.
+    def read(cls, attack: Any, shadows: int, *, log_odds: bool) -> AttackScorer:
+        """Take the attack that was asked for; "auto" takes the best one for the number of shadow models.
 
-        RMIA reads signals as log-odds, so signals of the caller's own get LiRA instead.
+        RMIA reads signals as log-odds, so the caller's own signals get LiRA instead.
         """
         if callable(attack):
             return cls(getattr(attack, "__name__", type(attack).__name__), attack)
@@ -63,26 +65,25 @@ class Attack:
         return cls(name)
 
     def scores(self, target: FloatArray, shadows: FloatArray, included: BoolArray) -> FloatArray:
-        """Scores of targets (T, n), from shadow models alone: no coin of a target has a part in them."""
+        """Score targets (T, n) with the help of shadow models alone: no coin of a target influences them."""
         if self.function is None:
             kind, options = ATTACKS[self.name]
             return rotation.ATTACKS[kind](target, shadows, included, **options)
-        found = [self.function(row, shadows, included) for row in target]
-        return self._checked(found, target.shape)
+        return self._checked([self.function(row, shadows, included) for row in target], target.shape)
 
     def pilot(self, shadows: FloatArray, included: BoolArray) -> FloatArray:
-        """Scores of the shadow models themselves, each as the target of the others."""
+        """Score the shadow models themselves, each as the target of the others."""
         kind, options = ATTACKS[self.name] if self.function is None else (self.function, {})
         return leave_one_out(kind, shadows, included, **options)
 
     def _checked(self, scores: Any, shape: tuple[int, ...]) -> FloatArray:
-        found = np.asarray(scores, np.float64)
-        if found.shape != shape or not np.isfinite(found).all():
+        values = np.asarray(scores, np.float64)
+        if values.shape != shape or not np.isfinite(values).all():
             raise InputError(
-                f"attack {self.name} gave scores of shape {found.shape} for {shape}, or some that are not finite; "
+                f"attack {self.name} gave scores of shape {values.shape} for {shape}, or some that are not finite; "
                 "return one finite number for each record of each target."
             )
-        return found
+        return values
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,8 @@ class Candidates:
     canaries: str | None
 
 
-def candidates(pipeline: Pipeline, canaries: Any, count: int, seed: int, *, spare: int = SPARE) -> Candidates:
-    """All records as candidates; with canaries, these alone: they stand after the real records.
+def find_candidates(pipeline: Pipeline, canaries: Any, count: int, seed: int, *, spare: int = SPARE) -> Candidates:
+    """Take all records as candidates or, with canaries, these alone; they come after the real records.
 
     At least `spare` canaries are crafted, so that the worst of them can be taken.
     """
@@ -107,7 +108,7 @@ def candidates(pipeline: Pipeline, canaries: Any, count: int, seed: int, *, spar
         name = check.choice("canaries", canaries, CANARIES)
         if pipeline.recipe is None:
             raise InputError(
-                f"canaries={name!r} are crafted rows that a function of indices cannot see; craft them with "
+                f"canaries={name!r} are crafted rows, which a function of indices cannot see; craft them with "
                 "dosimeter.attacks, append them to your data and name them by points=, or pass a recipe."
             )
         x, y = _crafted(name, pipeline, max(count, spare), count, seed)
@@ -118,12 +119,12 @@ def candidates(pipeline: Pipeline, canaries: Any, count: int, seed: int, *, spar
         pipeline,
         x=np.concatenate([pipeline.x, x]),
         y=np.concatenate([pipeline.y, y]),
-        persons=None if pipeline.persons is None else _with_strangers(pipeline.persons, len(x)),
+        persons=None if pipeline.persons is None else _with_canary_owners(pipeline.persons, len(x)),
     )
     return Candidates(both, real, np.arange(real, both.units), name)
 
 
-def _with_strangers(known: Persons, count: int) -> Persons:
+def _with_canary_owners(known: Persons, count: int) -> Persons:
     """The persons, and one more for each crafted record."""
     names = np.array([*(str(name) for name in known.names), *(f"canary {i}" for i in range(count))])
     return Persons(names, np.concatenate([known.place, known.names.size + np.arange(count)]))
@@ -133,12 +134,12 @@ def _crafted(name: str, pipeline: Pipeline, many: int, count: int, seed: int) ->
     x, y = pipeline.x, pipeline.y
     classes = int(y.max()) + 1
     if name == "mislabelled":
-        found = mislabelled(x, y, many, classes, seed)
+        crafted = mislabelled(x, y, many, classes, seed)
     elif name == "out-of-distribution":
-        found = out_of_distribution(x, many, seed, classes=classes)
+        crafted = out_of_distribution(x, many, seed, classes=classes)
     else:
-        found = clip_bkd(x, y, count)  # copies of one point: there is no worst among them
-    return found.X, found.y
+        crafted = clip_bkd(x, y, count)  # copies of one point: none is worse than the others
+    return crafted.X, crafted.y
 
 
 def _given(canaries: Any, pipeline: Pipeline, count: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -149,8 +150,8 @@ def _given(canaries: Any, pipeline: Pipeline, count: int) -> tuple[npt.NDArray[A
     x, y = np.asarray(canaries[0]), np.asarray(canaries[1])
     if x.shape[1:] != pipeline.x.shape[1:] or y.shape != (len(x),):
         raise InputError(
-            f"canaries has records of shape {x.shape} and labels of shape {y.shape}; the data's records have shape "
-            f"{pipeline.x.shape[1:]}: pass records of that shape with one label each."
+            f"canaries has records of shape {x.shape} and labels of shape {y.shape}, but a record of the data has "
+            f"shape {pipeline.x.shape[1:]}; pass records of that shape with one label each."
         )
     if len(x) < count:
         raise InputError(f"canaries holds {len(x)} records, but challenges={count}; pass as many or ask for fewer.")
@@ -160,24 +161,24 @@ def _given(canaries: Any, pipeline: Pipeline, count: int) -> tuple[npt.NDArray[A
 
 
 def read_points(points: Any, records: int, name: str = "points") -> IntArray:
-    """Rows of the data, each named once."""
-    found = np.atleast_1d(check.any_array(name, points))
-    if found.ndim != 1 or not found.size or found.dtype.kind not in "iu":
+    """Read rows of the data, each named once."""
+    rows = np.atleast_1d(check.any_array(name, points))
+    if rows.ndim != 1 or not rows.size or rows.dtype.kind not in "iu":
         raise InputError(f"{name} must be row numbers of the data, got {check.show(points)}; pass e.g. [17, 4].")
-    bad = (found < 0) | (found >= records)
+    bad = (rows < 0) | (rows >= records)
     if bad.any():
         place = int(np.argmax(bad))
-        raise InputError(f"{name}[{place}] is {found[place]}, but the rows are 0 to {records - 1}; correct it.")
-    if np.unique(found).size < found.size:
+        raise InputError(f"{name}[{place}] is {rows[place]}, but the rows are 0 to {records - 1}; correct it.")
+    if np.unique(rows).size < rows.size:
         raise InputError(f"{name} names a row twice, got {check.show(points)}; name each row once.")
-    return found.astype(np.int64)
+    return rows.astype(np.int64)
 
 
 def halves(models: int, records: int, seed: int, *, paired: int | None = None) -> BoolArray:
-    """Who is in which shadow model: random halves, in pairs that share out the records.
+    """Draw who is in which shadow model: random halves, in pairs that share out the records.
 
-    The second model of a pair has the records that the first has not, so that 2m models hold each record exactly m
-    times and an attack can learn about all of them. Only the first `paired` models (default: all) come in pairs; the
+    The second model of a pair has the records that the first does not have, so that 2m models hold each record exactly
+    m times and an attack can learn about all of them. Only the first `paired` models (default: all) come in pairs. The
     others have an independent fair coin for each record, as models that are attacked must. More models begin with the
     same ones.
     """
@@ -190,29 +191,35 @@ def halves(models: int, records: int, seed: int, *, paired: int | None = None) -
     return masks
 
 
-def served(masks: BoolArray, least: int) -> BoolArray:
-    """Which records are in and out of at least this many models."""
+def in_and_out(masks: BoolArray, least: int) -> BoolArray:
+    """Say which records are in and out of at least this many models."""
     inside = masks.sum(axis=0)
     return (inside >= least) & (len(masks) - inside >= least)
 
 
-def witnesses(usable: IntArray, points: IntArray, seed: int) -> IntArray:
-    """Some of the usable records other than the points, at random."""
+def reference_columns(usable: IntArray, points: IntArray, seed: int) -> tuple[IntArray, IntArray]:
+    """Choose the columns of signals that an attack sees: the points and some other usable records, at random.
+
+    Returns the columns, sorted, and where the points are among them.
+    """
     others = np.setdiff1d(usable, points)
     rng = np.random.default_rng(np.random.SeedSequence(seed))
-    return rng.choice(others, min(WITNESSES, others.size), replace=False) if others.size else others
+    if others.size:
+        others = rng.choice(others, min(MOST_REFERENCE_RECORDS, others.size), replace=False)
+    columns = np.sort(np.concatenate([points, others]))
+    return columns, np.searchsorted(columns, points)
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """The challenged rows, why they were taken, and the columns of signals that their attack looks at.
+class ChallengedPoints:
+    """The challenged rows, why they were chosen, and the columns of signals that their attack sees.
 
-    `columns` are the points and some further records, the witnesses; `at` is where the points stand in them.
+    `columns` are the points and some reference records; `at` is where the points are among them.
     """
 
     points: IntArray
     weights: FloatArray | None
-    table: list[dict[str, Any]]
+    ranking: tuple[CandidateRow, ...]
     columns: IntArray
     at: IntArray
 
@@ -224,35 +231,35 @@ def choose(
     *,
     points: IntArray | None,
     count: int,
-    attack: Attack,
+    scorer: AttackScorer,
     by: str,
     seed: int,
-) -> Chosen:
-    """The points given, or the worst of the candidates by SelectWorst (Zanella-Béguelin et al. 2023, Alg. 3)."""
-    weights, table = None, []
-    known = served(masks, 2)  # one to be the target and one to learn from, on each side
+) -> ChallengedPoints:
+    """Take the points given, or the worst candidates by SelectWorst (Zanella-Béguelin et al. 2023, Alg. 3)."""
+    weights: FloatArray | None = None
+    ranking: tuple[CandidateRow, ...] = ()
+    usable = in_and_out(masks, 2)  # one to be the target and one to learn from, on each side
     if points is not None:
-        least = 1 if attack.name == "loss" else 2  # which learns nothing from the shadow models
-        short = points[~served(masks[:, points], least)]
+        least = 1 if scorer.name == "loss" else 2  # the loss learns nothing from the shadow models
+        short = points[~in_and_out(masks[:, points], least)]
         if short.size:
             raise InputError(
                 f"points: row {short[0]} is in {masks[:, short[0]].sum()} of the {len(masks)} shadow models; the "
-                f"attack needs {least} with it and {least} without it at the least, so pass more shadows, e.g. 64."
+                f"attack needs at least {least} with it and {least} without it; pass more shadows, e.g. 64."
             )
-    if points is None:
-        usable = rows[known[rows]]
-        if usable.size < count:
+    else:
+        tried = rows[usable[rows]]
+        if tried.size < count:
             raise InputError(
-                f"only {usable.size} of {rows.size} candidates are in and out of at least 2 of the {len(masks)} shadow "
+                f"only {tried.size} of {rows.size} candidates are in and out of at least 2 of the {len(masks)} shadow "
                 f"models, and challenges={count}; pass more shadows, e.g. 64."
             )
-        shown = min(usable.size, max(count, SHOWN))
-        worst = select_worst(shadows.signals[:, usable], masks[:, usable], shown, by=by)
-        order = usable[worst.records]
+        shown = min(tried.size, max(count, SHOWN))
+        worst = select_worst(shadows.signals[:, tried], masks[:, tried], shown, by=by)
+        order = tried[worst.records]
         points, weights = order[:count], worst.weights[:count]
-        table = [
-            {"record": int(record), "weight": float(weight), "chosen": place < count}
+        ranking = tuple(
+            CandidateRow(int(record), float(weight), chosen=place < count)
             for place, (record, weight) in enumerate(zip(order[:SHOWN], worst.weights[:SHOWN], strict=True))
-        ]
-    columns = np.sort(np.concatenate([points, witnesses(np.flatnonzero(known), points, seed)]))
-    return Chosen(points, weights, table, columns, np.searchsorted(columns, points))
+        )
+    return ChallengedPoints(points, weights, ranking, *reference_columns(np.flatnonzero(usable), points, seed))

@@ -1,12 +1,12 @@
-"""From the coins of a game to estimates: the headline, intervals at a threshold fixed in advance, and both sides.
+"""From scores and coins to estimates: the headline, and intervals at a threshold that was fixed in advance.
 
 Evidence is a table of scores (runs, points) and a table of independent fair coins of the same shape. Why the bounds
 hold: put all runs side by side and call that one mechanism. Flipping one coin changes one record of one run, so if a
-training is (ε, δ)-DP, so is the whole with respect to each coin; the one-run theorem (Steinke 2023) then holds for all
-coins together, although coins of one run share a model. It asks that the scores do not depend on the coins other than
-through the models: the attack's statistics, the points and the threshold come from other models. With one point the
-runs are independent tries as well, and the estimators that count errors hold too; with several they do not, because
-the errors of one model come together.
+training is (ε, δ)-DP, so is the whole with respect to each coin. The one-run theorem (Steinke 2023) then holds for all
+coins together, although coins of one run share a model. It requires that the scores depend on the coins through the
+models only: the attack's statistics, the points and the threshold come from other models. With one point the runs are
+independent tries as well, and the estimators that count errors hold too. With several they do not, because the errors
+of one model come together.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from dosimeter import geometry
 from dosimeter._validate import BoolArray, FloatArray, IntArray
 from dosimeter.accounting import DpSgd
 from dosimeter.audits.assemble import distributions
-from dosimeter.audits.result import Guard
+from dosimeter.audits.part import numbers
+from dosimeter.audits.result import Distributions, Guard, Roc
 from dosimeter.audits.scores.run import roc
-from dosimeter.estimate import Estimate, Validity
+from dosimeter.audits.training.result import IntervalRow, JointAgainstExact
+from dosimeter.estimate import Estimate, Validity, plain
 from dosimeter.estimators.bayesian import bayesian
 from dosimeter.estimators.claims import as_if_independent, proven
 from dosimeter.estimators.gaussian import gaussian
@@ -43,7 +45,7 @@ COVERAGE = (
     "the truth in up to 20 % of audits"
 )
 DEPENDENT = (
-    "the errors of points that share a model come together, and this method counts them as independent tries, so the "
+    "the errors of points that share a model come together, but this method counts them as independent tries, so the "
     "stated level need not hold; the headline does not assume it"
 )
 BY_COINS = Guard(
@@ -55,9 +57,9 @@ BY_COINS = Guard(
 
 @dataclass(frozen=True)
 class Evidence:
-    """Scores and coins (runs, points) of a game, the seed that the coins came from, and a threshold fixed in advance.
+    """Scores and coins (runs, points), the seed that the coins came from, and a threshold fixed in advance.
 
-    A run that failed is an outcome like any other, so its coins stay: it gets a score just below the threshold.
+    A run that failed is an outcome like any other, so its coins stay. It gets a score just below the threshold.
     """
 
     scores: FloatArray
@@ -77,15 +79,15 @@ class Evidence:
 
 
 def pilot_threshold(inside: FloatArray, outside: FloatArray, *, delta: float, confidence: float) -> float:
-    """The threshold with the largest Jeffreys bound on scores of shadow models; the largest advantage where all are 0.
+    """Take the threshold with the largest Jeffreys bound on scores of shadow models, or else the largest advantage.
 
-    It stands midway between two of their scores.
+    It lies midway between two of their scores.
     """
     pilot = Scores(inside, outside)
     fn, tp, fp, tn = counts_over_curve(pilot)
     low, _ = geometry.epsilon_range(*rectangle(fn, tp, fp, tn, 1 - confidence, "lower", jeffreys_limits), delta)
     advantage = tp / pilot.members.size - fp / pilot.nonmembers.size
-    # The inverted guess may force ε too, but a score is high for a member: it must not be chosen for it.
+    # The inverted guess may also force an ε, but a high score must mean a member: such thresholds are not chosen.
     best = int(np.lexsort((advantage, np.where(advantage > 0, low, 0.0)))[-1])
     thresholds = pilot.curve.thresholds
     at = float(thresholds[best])
@@ -95,27 +97,27 @@ def pilot_threshold(inside: FloatArray, outside: FloatArray, *, delta: float, co
 
 
 def headline(evidence: Evidence, *, delta: float, confidence: float) -> Estimate:
-    """The bound to report: over all coins, which an audit has always drawn itself."""
+    """The bound to report: over all coins, which the audit has always drawn itself."""
     coins = evidence.one_run()
-    found = lower_bound(coins, delta=delta, confidence=confidence)
-    return replace(found, warnings=tuple(w for w in found.warnings if w not in coins.mask_warnings))
+    bound = lower_bound(coins, delta=delta, confidence=confidence)
+    return replace(bound, warnings=tuple(w for w in bound.warnings if w not in coins.mask_warnings))
 
 
 def at_threshold(evidence: Evidence, *, delta: float, confidence: float) -> list[Estimate]:
     """Two-sided intervals at the threshold that shadow models fixed: Clopper–Pearson, Jeffreys, joint, Gaussian."""
     scores = evidence.one_run().as_scores(independent=True)
     at: dict[str, Any] = {"delta": delta, "confidence": confidence, "sides": "both", "threshold": evidence.threshold}
-    found = [
+    estimates = [
         _with(clopper_pearson(scores, **at), UPPER_END),
         _with(jeffreys(scores, **at), UPPER_END),
         _with(bayesian(scores, **at), COVERAGE, UPPER_END),
     ]
     if delta > 0:
-        found.append(_with(gaussian(scores, **at), UPPER_END))
+        estimates.append(_with(gaussian(scores, **at), UPPER_END))
     if evidence.points == 1:
-        return found
+        return estimates
     worst = worst_point(evidence, delta=delta, confidence=confidence)
-    return [worst, *(as_if_independent(estimate, DEPENDENT) for estimate in found)]
+    return [worst, *(as_if_independent(estimate, DEPENDENT) for estimate in estimates)]
 
 
 def _with(estimate: Estimate, *warnings: str) -> Estimate:
@@ -123,38 +125,38 @@ def _with(estimate: Estimate, *warnings: str) -> Estimate:
 
 
 def threshold_notes(estimates: Sequence[Estimate]) -> list[str]:
-    """A word of warning where the headline shows something and the intervals at the threshold nothing."""
+    """Warn where the headline shows a loss and the intervals at the threshold show none."""
     by_name = {e.method: e.low for e in estimates}
     if by_name["lower-bound"] == 0 or by_name["clopper-pearson"] > 0:
         return []
     return [
-        "the headline shows a loss, the intervals at the threshold none: the shadow models fixed it on other training "
-        "sets than the attacked models have, and here it does not part their scores; a recipe with steps instead of "
-        "epochs makes both train alike long"
+        "the headline shows a loss, but the intervals at the threshold show none: the shadow models that fixed the "
+        "threshold had other training sets than the attacked models, and it does not separate their scores; with a "
+        "recipe of steps instead of epochs, both train equally long"
     ]
 
 
-def joint_against_exact(estimates: Sequence[Estimate]) -> dict[str, Any] | None:
-    """How much narrower the joint posterior's interval is than Clopper–Pearson's; None without an interval of each."""
+def joint_against_exact(estimates: Sequence[Estimate]) -> JointAgainstExact | None:
+    """Compare the widths of the joint posterior's interval and Clopper–Pearson's; None without both."""
     by_name = {e.method: e for e in estimates}
     if not {"bayesian", "clopper-pearson"} <= set(by_name):
         return None
     joint, exact = by_name["bayesian"], by_name["clopper-pearson"]
     widths = joint.high - joint.low, exact.high - exact.low
     known = all(math.isfinite(w) for w in widths) and widths[1] > 0
-    return {
-        "joint": [joint.low, joint.high],
-        "exact": [exact.low, exact.high],
-        "joint_width": widths[0],
-        "exact_width": widths[1],
-        "narrower": 1 - widths[0] / widths[1] if known else None,
-        "caveat": COVERAGE,
-    }
+    return JointAgainstExact(
+        joint=numbers([joint.low, joint.high]),
+        exact=numbers([exact.low, exact.high]),
+        joint_width=plain(widths[0]),
+        exact_width=plain(widths[1]),
+        narrower=1 - widths[0] / widths[1] if known else None,
+        caveat=COVERAGE,
+    )
 
 
 @dataclass(frozen=True)
 class ByPoint:
-    """Counts at the threshold for each point, and the bound of each that all keep together (Bonferroni)."""
+    """Counts at the threshold for each point, and bounds of the points that hold together (Bonferroni)."""
 
     tp: IntArray
     fn: IntArray
@@ -163,7 +165,7 @@ class ByPoint:
     epsilon: FloatArray
 
     def advantage(self) -> list[float | None]:
-        """TPR − FPR for each point; None where one of its coins never fell on a side."""
+        """TPR − FPR for each point; None where all of its coins fell on one side."""
         inside, outside = self.tp + self.fn, self.fp + self.tn
         return [
             None if min(a, b) == 0 else float(t / a - f / b)
@@ -172,7 +174,7 @@ class ByPoint:
 
 
 def by_point(evidence: Evidence, *, delta: float, confidence: float) -> ByPoint:
-    """Clopper–Pearson bounds of each point, at a level shared by all: for one point the runs are independent."""
+    """Bound ε for each point by Clopper–Pearson, at a level shared by all: for one point the runs are independent."""
     hit, coins = evidence.scores >= evidence.threshold, evidence.coins
     tp, fp = (hit & coins).sum(axis=0), (hit & ~coins).sum(axis=0)
     fn, tn = coins.sum(axis=0) - tp, (~coins).sum(axis=0) - fp
@@ -183,10 +185,10 @@ def by_point(evidence: Evidence, *, delta: float, confidence: float) -> ByPoint:
 
 def worst_point(evidence: Evidence, *, delta: float, confidence: float) -> Estimate:
     """The largest of the bounds of single points, all of which hold together."""
-    found = by_point(evidence, delta=delta, confidence=confidence)
-    index = int(np.argmax(found.epsilon))
-    low = float(found.epsilon[index])
-    cells = {name: int(getattr(found, name)[index]) for name in ("tp", "fn", "fp", "tn")}
+    points = by_point(evidence, delta=delta, confidence=confidence)
+    index = int(np.argmax(points.epsilon))
+    low = float(points.epsilon[index])
+    cells = {name: int(getattr(points, name)[index]) for name in ("tp", "fn", "fp", "tn")}
     seen = cells["tp"] + cells["fn"] > 0 and cells["fp"] + cells["tn"] > 0
     return proven(
         low,
@@ -205,36 +207,33 @@ def worst_point(evidence: Evidence, *, delta: float, confidence: float) -> Estim
 # --- what an audit shows besides its estimates ------------------------------------------------------------
 
 
-def curve(evidence: Evidence, confidence: float, *, stopped: bool = False) -> dict[str, Any]:
-    """The ROC curve of the game; its band holds for one point and runs whose number was fixed, else it is empty."""
-    found = roc(evidence.one_run().as_scores(), confidence)
+def curve(evidence: Evidence, confidence: float, *, stopped: bool = False) -> Roc:
+    """The ROC curve; its band needs one point and a number of runs that was fixed in advance, else it is empty."""
+    whole = roc(evidence.one_run().as_scores(), confidence)
     if evidence.points == 1 and not stopped:
-        return found
-    size = len(found["fpr"])
-    marks = [{**point, "tpr_low": 0.0, "limit_threshold": math.inf} for point in found["tpr_at_fpr"]]
-    return {**found, "fpr_high": np.ones(size), "tpr_low": np.zeros(size), "tpr_at_fpr": marks}
+        return whole
+    size = len(whole.fpr)
+    marks = tuple(replace(point, tpr_low=0.0, limit_threshold=None) for point in whole.tpr_at_fpr)
+    return replace(whole, fpr_high=(1.0,) * size, tpr_low=(0.0,) * size, tpr_at_fpr=marks)
 
 
-def score_densities(evidence: Evidence) -> dict[str, Any]:
-    """Densities of the scores with the point in and out, and the threshold."""
-    scores = evidence.one_run().as_scores()
-    return {**distributions(scores.members, scores.nonmembers), "name": "score", "threshold": evidence.threshold}
+def score_densities(evidence: OneRun, threshold: float | None = None) -> Distributions:
+    """Densities of the scores of records that were in and out, and the threshold."""
+    scores = evidence.as_scores()
+    return replace(distributions(scores.members, scores.nonmembers), name="score", threshold=plain(threshold))
 
 
-def rows_of(estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
+def rows_of(estimates: Sequence[Estimate]) -> tuple[IntervalRow, ...]:
     """The intervals side by side."""
-    return [
-        {"method": e.method, "low": e.low, "high": e.high, "validity": str(e.validity), "delta": e.delta}
-        for e in estimates
-    ]
+    return tuple(IntervalRow(e.method, plain(e.low), plain(e.high), e.validity, e.delta) for e in estimates)
 
 
 def mechanism_of(recipe: Recipe | None, least: int, most: int) -> tuple[DpSgd | None, list[str]]:
-    """The mechanism that trainings on `least` to `most` records are all at least as private as, and notes on it."""
+    """Find the mechanism that every training on `least` to `most` records is at least as private as, and notes."""
     if recipe is None or recipe.dp is None:
         return None, []
     if recipe.dp.noise_multiplier == 0:
-        return None, ["the recipe clips without noise, so no accountant promises anything"]
+        return None, ["the recipe clips without noise, so no accountant can give a guarantee"]
     few, many = recipe.mechanism(least), recipe.mechanism(most)
     if recipe.sampling == "poisson":  # the highest sampling rate with the most steps is the worst of all sizes
         return replace(few, steps=max(few.steps, many.steps)), []

@@ -1,4 +1,4 @@
-"""What a budget can show before anything is trained, and a claimed guarantee that is tested while the runs come in."""
+"""A claimed guarantee, tested while the runs come in; and what a number of runs can show before any is trained."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
+from dosimeter.audits import part
 from dosimeter.audits.training.intervals import Evidence
+from dosimeter.audits.training.result import TestedClaim
 from dosimeter.estimate import Estimate, number, percent
 from dosimeter.estimators.claim import ClaimTest, Profile
 from dosimeter.estimators.claim import claim as claim_estimate
 from dosimeter.estimators.lower_bound import largest_provable
+
+__all__ = ["Claim", "check_budget"]
 
 PLAN = "`dosimeter plan` says what an audit of a given size can show"
 
@@ -33,16 +37,16 @@ class Claim:
 
     @classmethod
     def read(cls, claim: Any, *, delta: float, confidence: float) -> Claim:
-        """A claim from (ε, δ), from pairs (ε', δ') of which the first is the claim, or from a profile δ(ε).
+        """Read a claim from (ε, δ), from pairs (ε', δ') of which the first is the claim, or from a profile δ(ε).
 
-        The claimed ε of a function is the least at which it falls to `delta`.
+        The claimed ε of a profile is the smallest at which it falls to `delta`.
         """
         profile: Profile | None = None
         if callable(claim):
             pair, profile = (_epsilon_at(claim, delta), delta), claim
-        elif isinstance(claim, (tuple, list)) and len(claim) == 2 and all(_is_number(part) for part in claim):
+        elif isinstance(claim, (tuple, list)) and len(claim) == 2 and all(_is_number(value) for value in claim):
             pair = (claim[0], claim[1])
-        elif isinstance(claim, (tuple, list)) and claim and all(_is_pair(part) for part in claim):
+        elif isinstance(claim, (tuple, list)) and claim and all(_is_pair(value) for value in claim):
             pair, profile = tuple(claim[0]), [(e, d) for e, d in claim]
         else:
             raise InputError(
@@ -52,7 +56,7 @@ class Claim:
         return cls(test.epsilon, test.delta, test.confidence, profile, test)
 
     def update(self, score: float, included: bool) -> bool:
-        """Take in a run; whether the claim is rejected."""
+        """Add a run to the test, and say whether the claim is rejected."""
         self.test.update(score, included)
         self.path.append(self.test.log_wealth)
         return self.test.rejected
@@ -67,17 +71,17 @@ class Claim:
             profile=self.profile,
         )
 
-    def details(self, budget: int) -> dict[str, Any]:
+    def result(self, budget: int) -> TestedClaim:
         """The path of the wealth, and what it had to reach."""
-        return {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "rejected": self.test.rejected,
-            "rejected_at": self.test.rejected_at,
-            "budget": budget,
-            "log_wealth": list(self.path),
-            "needed_log_wealth": self.test.goal,
-        }
+        return TestedClaim(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            rejected=self.test.rejected,
+            rejected_at=self.test.rejected_at,
+            budget=budget,
+            log_wealth=part.numbers(self.path),
+            needed_log_wealth=self.test.goal,
+        )
 
     def reachable(self, runs: int) -> bool:
         """Whether a perfect attack could reject the claim in this many runs, with scores of two values or of many."""
@@ -95,11 +99,11 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_pair(value: Any) -> bool:
-    return isinstance(value, (tuple, list)) and len(value) == 2 and all(_is_number(part) for part in value)
+    return isinstance(value, (tuple, list)) and len(value) == 2 and all(_is_number(end) for end in value)
 
 
 def _epsilon_at(profile: Callable[[float], float], delta: float) -> float:
-    """The least ε with profile(ε) ≤ δ, to 1e-9; a profile falls in ε."""
+    """The smallest ε with profile(ε) ≤ δ, to 1e-9; a profile falls in ε."""
     if delta == 0:
         raise InputError("delta is 0, but the claimed ε of a profile is read off at delta; pass e.g. 1e-5.")
     try:
@@ -117,12 +121,12 @@ def _epsilon_at(profile: Callable[[float], float], delta: float) -> float:
             middle = (low + high) / 2
             low, high = (middle, high) if profile(middle) > delta else (low, middle)
     except (TypeError, ZeroDivisionError, OverflowError) as error:
-        raise InputError(f"claim must be a function δ(ε), it fails ({check.show(error)}); pass one.") from None
+        raise InputError(f"claim must be a function δ(ε), but it fails ({check.show(error)}); pass one.") from None
     return high
 
 
-def check_budget(coins: int, *, delta: float, confidence: float, claim: Claim | None) -> None:
-    """Refuse a game in which even a perfect attack could show nothing, or could not reject the claim."""
+def check_budget(coins: int, *, delta: float, confidence: float, claim: Claim | None = None) -> None:
+    """Refuse an audit in which even a perfect attack could show nothing, or could not reject the claim."""
     if claim is not None:
         if not claim.reachable(coins):
             raise InputError(

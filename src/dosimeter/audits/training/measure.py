@@ -1,0 +1,274 @@
+"""How a training is attacked: shadow models calibrate the attack, then fair coins decide what it must guess.
+
+There are two designs (`game`). "challenge" is IND-MIA of Zanella-Béguelin et al. (ICML 2023): all records but the
+challenged ones are in every run, and a fair coin for each challenged point and run decides whether that point is in.
+The fixed rest makes the runs alike but for the coins, and it is what the released model is trained on. "crossed" trains
+nothing further: half of the shadow models chooses the points and calibrates the attack, the other half is attacked; its
+coins are its own memberships. Leaving out one model at a time instead would let the coin of one model into the scores
+of the others, and no theorem covers that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dosimeter import _validate as check
+from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
+from dosimeter.audits.training.challenges import (
+    FEWEST_SHADOWS,
+    SELECT,
+    AttackScorer,
+    Candidates,
+    ChallengedPoints,
+    choose,
+    find_candidates,
+    halves,
+    read_points,
+)
+from dosimeter.audits.training.intervals import Evidence, pilot_threshold
+from dosimeter.audits.training.repeatable import Pipeline, TrainingOutcome
+from dosimeter.audits.training.shadows import Trainings, collect
+from dosimeter.audits.training.watched_claim import Claim, check_budget
+from dosimeter.evidence import MOST_RECORDS, fair_coins
+
+__all__ = ["AuditDesign", "AuditSetup", "Measured", "attacked_by_halves", "attacked_in_runs"]
+
+GAMES = ("challenge", "crossed")
+_SEEDS = ("masks", "shadows", "coins", "runs", "canaries", "columns")
+
+
+@dataclass(frozen=True)
+class AuditDesign:
+    """The numbers of an audit, checked, and the seeds that follow from its one seed."""
+
+    game: str
+    shadows: int
+    runs: int
+    challenges: int
+    select: str
+    delta: float
+    confidence: float
+    seed: int
+
+    @classmethod
+    def checked(
+        cls, *, game: Any, shadows: Any, runs: Any, challenges: Any, select: Any, delta: Any, confidence: Any, seed: Any
+    ) -> AuditDesign:
+        """Refuse what cannot be used."""
+        game = check.choice("game", game, GAMES)
+        least = FEWEST_SHADOWS if game == "challenge" else 2 * FEWEST_SHADOWS
+        return cls(
+            game,
+            check.whole("shadows", shadows, least, f"{game} needs at least {least} shadow models, e.g. 64"),
+            check.whole("runs", runs, 1, "pass the number of challenge trainings, e.g. 128"),
+            check.whole("challenges", challenges, 1, "pass the number of points to challenge, e.g. 1", MOST_RECORDS),
+            check.choice("select", select, SELECT),
+            check.delta(delta),
+            check.confidence(confidence),
+            check.seed(seed),
+        )
+
+    @cached_property
+    def seeds(self) -> dict[str, int]:
+        """One seed for each thing that is drawn."""
+        children = np.random.SeedSequence(self.seed).spawn(len(_SEEDS))
+        return {name: int(child.generate_state(1)[0]) for name, child in zip(_SEEDS, children, strict=True)}
+
+    @property
+    def references(self) -> int:
+        """How many shadow models calibrate the attack."""
+        return self.shadows if self.game == "challenge" else self.shadows // 2
+
+    @property
+    def targets(self) -> int:
+        """How many models are attacked."""
+        return self.runs if self.game == "challenge" else self.shadows - self.references
+
+    def masks(self, records: int) -> BoolArray:
+        """Draw who is in which shadow model: (shadows, records)."""
+        return halves(self.shadows, records, self.seeds["masks"], paired=self.references)
+
+    def coins(self, points: int) -> BoolArray:
+        """Draw who is in which challenge run: (runs, points)."""
+        return fair_coins(self.runs * points, self.seeds["coins"]).reshape(self.runs, points)
+
+    def training_seeds(self, stage: str, count: int) -> list[int]:
+        """One seed for each training, below 2^32 as scikit-learn wants; more trainings begin with the same ones."""
+        return [int(s) for s in np.random.SeedSequence(self.seeds[stage]).generate_state(count)]
+
+
+@dataclass(frozen=True)
+class AuditSetup:
+    """All that is known before anything is trained.
+
+    `base` is the training without canaries. `points` are the units that the caller named, None where the worst
+    candidates are to be chosen, and `count` how many are challenged.
+    """
+
+    base: Pipeline
+    design: AuditDesign
+    candidates: Candidates
+    scorer: AttackScorer
+    points: IntArray | None
+    count: int
+    claim: Claim | None
+
+    @classmethod
+    def read(
+        cls, base: Pipeline, design: AuditDesign, *, attack: Any, points: Any, canaries: Any, claim: Any
+    ) -> AuditSetup:
+        """Refuse an audit that could not end well before anything is trained."""
+        at = {"delta": design.delta, "confidence": design.confidence}
+        given = None if points is None else base.units_of(read_points(points, base.records))
+        count = design.challenges if given is None else given.size
+        tested = None if claim is None else Claim.read(claim, **at)
+        if tested is not None and (design.game != "challenge" or count != 1):
+            raise InputError(
+                f"claim needs independent runs of one point, got game={design.game!r} with {count} "
+                f"point{'' if count == 1 else 's'}; pass game='challenge' and challenges=1."
+            )
+        scorer = AttackScorer.read(attack, design.references, log_odds=base.signal is None)
+        check_budget(design.targets * count, **at, claim=tested)
+        if design.game == "challenge":
+            _require_both_sides(design.coins(count))
+        candidates = find_candidates(base, canaries, count, design.seeds["canaries"])
+        if count > candidates.rows.size:
+            raise InputError(f"challenges={count}, but there are {candidates.rows.size} candidates; ask for fewer.")
+        if design.game == "challenge" and candidates.canaries is None and count >= candidates.real:
+            raise InputError(
+                f"challenges={count} leaves no fixed record of {candidates.real}; ask for fewer or pass more data."
+            )
+        return cls(base, design, candidates, scorer, given, count, tested)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The training, with canaries among its records."""
+        return self.candidates.pipeline
+
+    @cached_property
+    def masks(self) -> BoolArray:
+        """Who is in which shadow model."""
+        return self.design.masks(self.pipeline.units)
+
+    def sizes(self) -> tuple[int, int]:
+        """The fewest and the most records that an attacked model is trained on."""
+        if self.design.game == "challenge":
+            rest = self.candidates.real - (self.count if self.candidates.canaries is None else 0)
+            return rest, rest + self.count
+        sizes = self.masks.sum(axis=1)
+        return int(sizes.min()), int(sizes.max())
+
+    def train_shadows(self) -> Trainings:
+        """Train the shadow models."""
+        seeds = self.design.training_seeds("shadows", self.design.shadows)
+        return collect(self.pipeline.run(self.masks, seeds), self.masks, stage="shadow")
+
+
+@dataclass(frozen=True)
+class _Calibration:
+    """What shadow models fix before the attack: the points, its signals and memberships, and a threshold."""
+
+    scorer: AttackScorer
+    challenged: ChallengedPoints
+    signals: FloatArray
+    included: BoolArray
+    threshold: float
+
+    def scores(self, signals: FloatArray) -> FloatArray:
+        """Score the points from signals (models, columns)."""
+        return self.scorer.scores(signals, self.signals, self.included)[:, self.challenged.at]
+
+    def unscored(self, shape: tuple[int, ...]) -> FloatArray:
+        """The scores of models that failed: just below the threshold."""
+        return np.full(shape, math.nextafter(self.threshold, -math.inf))
+
+
+def _calibrate(setup: AuditSetup, shadows: Trainings) -> _Calibration:
+    """Choose the points and the threshold from shadow models, each attacked with the help of the others."""
+    shadows.require(FEWEST_SHADOWS, "shadow models that calibrate the attack")
+    design, scorer, included = setup.design, setup.scorer, setup.masks[shadows.kept]
+    challenged = choose(
+        shadows,
+        included,
+        setup.candidates.rows,
+        points=setup.points,
+        count=setup.count,
+        scorer=scorer,
+        by=design.select,
+        seed=design.seeds["columns"],
+    )
+    signals, included = shadows.signals[:, challenged.columns], included[:, challenged.columns]
+    pilot, inside = scorer.pilot(signals, included)[:, challenged.at], included[:, challenged.at]
+    threshold = pilot_threshold(pilot[inside], pilot[~inside], delta=design.delta, confidence=design.confidence)
+    return _Calibration(scorer, challenged, signals, included, threshold)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the attack gave: its evidence, the points, and the runs that were trained for it, if any."""
+
+    evidence: Evidence
+    challenged: ChallengedPoints
+    runs: Trainings | None
+
+
+def attacked_in_runs(setup: AuditSetup, shadows: Trainings) -> Measured:
+    """Train further models, with and without each point as coins decide, and attack them ("challenge")."""
+    design, claim, pipeline = setup.design, setup.claim, setup.pipeline
+    calibration = _calibrate(setup, shadows)
+    columns = calibration.challenged.columns
+    coins = design.coins(setup.count)
+    memberships = np.zeros((design.runs, pipeline.units), bool)
+    memberships[:, : setup.candidates.real] = True
+    memberships[:, calibration.challenged.points] = coins
+    scores = calibration.unscored(coins.shape)
+
+    def test(outcome: TrainingOutcome) -> bool:
+        assert claim is not None
+        run = outcome.index
+        if outcome.signals is not None:
+            scores[run] = calibration.scores(outcome.signals[None, columns])
+        rejected = claim.update(float(scores[run, 0]), bool(coins[run, 0]))
+        return rejected and 0 < coins[: run + 1].sum() <= run  # the curve needs runs with and without the point
+
+    runs = collect(
+        pipeline.run(memberships, design.training_seeds("runs", design.runs), kind=shadows.kind),
+        memberships,
+        stage="run",
+        columns=columns,
+        stop=None if claim is None else test,
+    )
+    runs.require(1, "challenge runs")
+    check_budget(runs.kept.size * setup.count, delta=design.delta, confidence=design.confidence)
+    if claim is None:
+        scores[runs.kept] = calibration.scores(runs.signals)
+    used = slice(0, runs.seen)
+    evidence = Evidence(scores[used], coins[used], calibration.threshold, design.seeds["coins"], pipeline.unit)
+    return Measured(evidence, calibration.challenged, runs)
+
+
+def attacked_by_halves(setup: AuditSetup, shadows: Trainings) -> Measured:
+    """Attack one half of the shadow models after calibration on the other half ("crossed")."""
+    first = setup.design.references
+    calibrating = shadows.kept < first
+    calibration = _calibrate(
+        setup, replace(shadows, kept=shadows.kept[calibrating], signals=shadows.signals[calibrating])
+    )
+    challenged = calibration.challenged
+    targets = replace(shadows, kept=shadows.kept[~calibrating], signals=shadows.signals[~calibrating])
+    targets.require(1, "shadow models that are attacked")
+    coins = setup.masks[first:, challenged.points]
+    _require_both_sides(coins)
+    scores = calibration.unscored(coins.shape)
+    scores[targets.kept - first] = calibration.scores(targets.signals[:, challenged.columns])
+    return Measured(Evidence(scores, coins, calibration.threshold, unit=setup.pipeline.unit), challenged, None)
+
+
+def _require_both_sides(coins: BoolArray) -> None:
+    if coins.all() or not coins.any():
+        raise InputError(f"all {coins.size} coins fell on one side; train more models or pass another seed.")

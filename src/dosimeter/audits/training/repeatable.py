@@ -1,0 +1,344 @@
+"""A training that can be repeated: its records, and how the outputs of each model become signals.
+
+A signal is one number for each record, high for a likely member.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dosimeter import _validate as check
+from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
+from dosimeter.audits.training.agreement import agreement
+from dosimeter.datasets import Dataset
+from dosimeter.engine import RunOptions
+from dosimeter.engine.options import RunKeywords
+from dosimeter.engine.pool import cores
+from dosimeter.evidence import Persons, persons
+from dosimeter.models.outputs import Kind, checked, infer_kind, losses_of
+from dosimeter.training import Recipe, arguments, train_foreign, train_many
+from dosimeter.training.identity import Identity, identity
+
+__all__ = ["Pipeline", "PipelineKeywords", "Signal", "TrainingOutcome", "model_name", "own_keywords", "pipeline"]
+
+FEWEST_JUDGED = 30  # records; an accuracy on fewer says little
+
+Signal = Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.ArrayLike]
+
+
+class PipelineKeywords(RunKeywords, total=False):
+    """Rare arguments that every audit of a training takes."""
+
+    signal: Signal | None
+    nonmembers: Any
+    key: str | None
+
+
+def own_keywords(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split the options of an audit into its own, with their defaults, and those that say where it runs."""
+    own = {name: options.get(name, default) for name, default in defaults.items()}
+    return own, {name: value for name, value in options.items() if name not in defaults}
+
+
+@dataclass(frozen=True)
+class TrainingOutcome:
+    """One training: the signals of all records, or why there are none.
+
+    `correct` are right answers, where outputs are classes, and `accuracy` their shares on members and other records.
+    `canaries` is what an adversary with the noisy gradients sees of the recipe's Dirac canaries. `key` names the entry
+    of the store that it came from. `agreement` says how well the outputs of a foreign training fit the labels of its
+    members. `kind` is how its outputs were read.
+    """
+
+    index: int
+    seed: int
+    signals: FloatArray | None
+    failed: str | None
+    cached: bool
+    correct: BoolArray | None
+    canaries: FloatArray | None = None
+    key: str | None = None
+    accuracy: tuple[float, float] | None = None
+    agreement: float | None = None
+    kind: Kind | None = None
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A training that can be repeated, the records it may use, and how a model's outputs become signals.
+
+    With a `recipe`, `train` makes a torch module and the batched engine trains it. Without one, `train(indices, seed)`
+    returns a predictor. `held` are further records, for accuracy alone. `known` is what `train` was when the audit
+    began, for the keys of a store: trainings in this process may change what it reaches. `name` and the labels are
+    part of these keys too, since a function does not tell which files it reads. With `persons` the units that are in
+    or out are persons: memberships have one column, and outcomes one signal, for each of them.
+    """
+
+    train: Any
+    recipe: Recipe | None
+    x: npt.NDArray[Any]
+    y: npt.NDArray[Any]
+    held: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None
+    signal: Signal | None
+    where: RunOptions
+    known: Identity | None = None
+    name: str | None = None
+    persons: Persons | None = None
+
+    @property
+    def records(self) -> int:
+        return len(self.x)
+
+    @property
+    def units(self) -> int:
+        """How many persons there are or, where nobody owns several records, how many records."""
+        return self.records if self.persons is None else self.persons.names.size
+
+    @property
+    def unit(self) -> str:
+        """What is in or out: "record" or "person"."""
+        return "record" if self.persons is None else "person"
+
+    @property
+    def identity(self) -> str:
+        """What makes this pipeline the same one in another process, as far as its records and settings go."""
+        data = hashlib.sha256()
+        for part in (self.x, self.y, *(() if self.persons is None else (self.persons.place,))):
+            data.update(f"{part.shape}{part.dtype}".encode() + np.ascontiguousarray(part).tobytes())
+        known = "" if self.known is None else self.known.text
+        return f"{known} {self.name} {self.recipe!r} {data.hexdigest()}"
+
+    def label_of(self, unit: int) -> str:
+        """The label of a record, or of a person's first record."""
+        return str(self.y[unit if self.persons is None else int(np.argmax(self.persons.place == unit))])
+
+    def units_of(self, rows: IntArray) -> IntArray:
+        """The records themselves, or the persons behind them."""
+        return rows if self.persons is None else np.unique(self.persons.place[rows])
+
+    def run(
+        self, memberships: BoolArray, seeds: list[int], *, kind: Kind | None = None
+    ) -> Generator[TrainingOutcome, None, None]:
+        """Train one model for each row of memberships; outcomes come in order, each as soon as it is there.
+
+        `kind` says how outputs are read; None infers it from the first model and reads all others alike.
+        """
+        if self.persons is not None:
+            memberships = memberships[:, self.persons.place]
+        asked = self.x if self.held is None else np.concatenate([self.x, self.held[0]])
+        where = self.where
+        common: dict[str, Any] = {
+            "engine": where.engine,
+            "store": where.store,
+            "key": self.known,
+            "memory": where.memory,
+            "timeout": where.timeout,
+            "progress": where.progress,
+        }
+        models: Iterator[Any]
+        if self.recipe is not None:
+            on = "data" if self.held is None else asked
+            data = (self.x, self.y)
+            models = train_many(
+                self.train, self.recipe, data, memberships, seeds, evaluate_on=on, processes=where.workers, **common
+            )
+        else:
+            count = where.workers if where.workers is not None else cores()
+            models = train_foreign(
+                self.train, memberships, seeds, asked, version=self._version(), processes=count, **common
+            )
+        return self._outcomes(models, memberships, kind)
+
+    def _outcomes(
+        self, models: Any, memberships: BoolArray, kind: Kind | None
+    ) -> Generator[TrainingOutcome, None, None]:
+        try:
+            for one in models:
+                members = memberships[one.index]
+                outcome = self._outcome(one, members, kind)
+                kind = outcome.kind
+                yield replace(outcome, accuracy=_accuracy(outcome.correct, members))
+        finally:
+            models.close()  # stops the trainings under way when nobody wants the rest
+
+    def _version(self) -> str:
+        labels = hashlib.sha256(np.ascontiguousarray(self.y).tobytes()).hexdigest()[:16]
+        return f"{self.name or ''} {labels}"
+
+    def _outcome(self, one: Any, members: BoolArray, kind: Kind | None) -> TrainingOutcome:
+        if one.failed is not None:
+            return TrainingOutcome(one.index, one.seed, None, one.failed, False, None, kind=kind)
+        outputs = np.asarray(one.outputs)
+        try:
+            kind = self._kind(outputs, kind)
+            signals, correct = self._own_signals(outputs) if kind is None else self._losses(outputs, kind)
+        except _UnusableError as error:
+            reason = f"the training from seed {one.seed} {error}"
+            return TrainingOutcome(one.index, one.seed, None, reason, one.cached, None, key=one.key, kind=kind)
+        transcript = getattr(one, "transcript", None)
+        fit = None
+        if self.recipe is None and self.signal is None:  # the caller's own signal may read anything from the outputs
+            fit = agreement(outputs[: self.records][members], self.y[members].astype(np.int64))
+        return TrainingOutcome(
+            one.index,
+            one.seed,
+            self._by_unit(signals),
+            None,
+            one.cached,
+            correct,
+            canaries=None if transcript is None else transcript.canaries,
+            key=one.key,
+            agreement=fit,
+            kind=kind,
+        )
+
+    def _kind(self, outputs: npt.NDArray[Any], kind: Kind | None) -> Kind | None:
+        """How to read these outputs, as the first model's were; None where the caller's `signal` reads them."""
+        if self.signal is not None:
+            return None
+        values, classes = _one_column(outputs), int(self._labels.max()) + 1
+        if values.ndim == 1 and classes > 2:
+            raise _UnusableError(
+                f"gave one number per record for {classes} classes: return probabilities or logits, or pass signal="
+            )
+        if values.ndim > 2 or (values.shape[1] if values.ndim == 2 else 2) < classes:
+            raise _UnusableError(
+                f"gave outputs of shape {outputs.shape} for {classes} classes: its members may lack one of them"
+            )
+        return kind or ("logits" if self.recipe is not None else _inferred(values))
+
+    @property
+    def _labels(self) -> npt.NDArray[Any]:
+        """The labels of all records that a model is asked about."""
+        return self.y if self.held is None else np.concatenate([self.y, self.held[1]])
+
+    def _losses(self, outputs: npt.NDArray[Any], kind: Kind) -> tuple[FloatArray, BoolArray | None]:
+        """The log-odds of the true class as signals, and which answers are right."""
+        values = _as_kind(_one_column(outputs), kind)
+        losses, _, correct = losses_of(values, kind, self._labels.astype(np.int64))
+        return -losses[: self.records], correct
+
+    def _own_signals(self, outputs: npt.NDArray[Any]) -> tuple[FloatArray, BoolArray | None]:
+        """What the caller's function makes of the outputs, and which answers are right if they are classes."""
+        assert self.signal is not None
+        try:
+            signals = np.asarray(self.signal(outputs[: self.records], self.y), np.float64)
+        except Exception as error:  # the function is the caller's
+            raise InputError(
+                f"signal raised {type(error).__name__}: {check.show(str(error), 160)}; repair it."
+            ) from error
+        if signals.shape != (self.records,):
+            raise InputError(
+                f"signal gave shape {signals.shape} for {self.records} records; it must return one number per record."
+            )
+        if not np.isfinite(signals).all():
+            raise _UnusableError("gave signals that are infinite or NaN")
+        values, y = _one_column(outputs), self._labels
+        are_classes = values.ndim == 2 and y.dtype.kind in "biu" and y.min() >= 0 and y.max() < values.shape[1]
+        return signals, values.argmax(axis=1) == y if are_classes else None
+
+    def _by_unit(self, signals: FloatArray) -> FloatArray:
+        """The mean of a person's signals."""
+        if self.persons is None:
+            return signals
+        place = self.persons.place
+        return np.asarray(np.bincount(place, signals) / np.bincount(place))
+
+
+class _UnusableError(Exception):
+    """Outputs of one training that give no signals."""
+
+
+def _one_column(outputs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return outputs[:, 0] if outputs.ndim == 2 and outputs.shape[1] == 1 else outputs
+
+
+def _inferred(values: npt.NDArray[Any]) -> Kind:
+    try:
+        return infer_kind(values)[0]
+    except InputError as error:
+        raise InputError(f"{error} For an audit of trainings pass signal=, a function (outputs, y).") from None
+
+
+def _as_kind(values: npt.NDArray[Any], kind: Kind) -> npt.NDArray[Any]:
+    """Outputs of the first model's kind; a model whose outputs are of another kind has failed."""
+    try:
+        return checked(values, kind, 0)
+    except InputError as error:
+        raise _UnusableError(f"gave outputs that are not {kind} as the first model's were: {error}") from None
+
+
+def _accuracy(correct: BoolArray | None, members: BoolArray) -> tuple[float, float] | None:
+    """Shares of right answers on the members, and on the held-out records or, without any, on those left out."""
+    if correct is None:
+        return None
+    own = correct[: members.size]
+    other = correct[members.size :] if correct.size > members.size else own[~members]
+    return float(own[members].mean()), float(other.mean()) if other.size >= FEWEST_JUDGED else float("nan")
+
+
+def model_name(train: Any) -> str:
+    """What to call a factory or a function."""
+    return str(getattr(train, "name", None) or getattr(train, "__name__", type(train).__name__))
+
+
+def pipeline(
+    train: Any,
+    data: Any,
+    *,
+    recipe: Recipe | None,
+    signal: Signal | None = None,
+    nonmembers: Any = None,
+    where: RunOptions,
+    key: str | None = None,
+    name: str | None = None,
+    groups: Any = None,
+) -> Pipeline:
+    """A pipeline from the arguments of an audit, all checked before anything is trained."""
+    if not callable(train):
+        raise InputError(
+            f"train must be a function, got {check.show(train)}; pass a module factory with recipe=, or a function "
+            "(indices, seed) that returns a model."
+        )
+    if recipe is not None and not isinstance(recipe, Recipe):
+        raise InputError(f"recipe must be a Recipe or None, got {check.show(recipe)}; pass e.g. Recipe(epochs=10).")
+    if signal is not None and not callable(signal):
+        raise InputError(
+            f"signal must be a function (outputs, y) or None, got {check.show(signal)}; pass one of these."
+        )
+    if name is not None and not isinstance(name, str):
+        raise InputError(f"name must be a text or None, got {check.show(name)}; pass e.g. 'adult mlp'.")
+    classes = signal is None or recipe is not None
+    x, y = _records("data", data, recipe, classes)
+    held = None if nonmembers is None else _records("nonmembers", nonmembers, recipe, classes)
+    if held is not None and held[0].shape[1:] != x.shape[1:]:
+        raise InputError(
+            f"nonmembers has records of shape {held[0].shape[1:]}, data of {x.shape[1:]}; pass records of one shape."
+        )
+    owners = None if groups is None else persons("groups", groups, len(x))
+    known = identity(train, key=key) if where.store is not None or key is not None else None
+    return Pipeline(train, recipe, x, y, held, signal, where, known, name, owners)
+
+
+def _records(name: str, data: Any, recipe: Recipe | None, classes: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    if isinstance(data, Dataset):
+        data = data.pair
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise InputError(f"{name} must be a pair (X, y), got {check.show(data)}; pass records and their labels.")
+    if recipe is not None:
+        return arguments.records(tuple(data))
+    x = np.asarray(data[0])
+    if x.ndim == 0 or x.size == 0 or x.dtype.hasobject:
+        raise InputError(f"{name}: X must be an array of records, got type {x.dtype} and shape {x.shape}; convert it.")
+    if classes:
+        return x, arguments.labels(f"{name}: y", data[1], len(x))
+    y = check.finite_array(f"{name}: y", data[1])
+    if y.size != len(x):
+        raise InputError(f"{name} has {len(x)} records but {y.size} labels; pass one label for each record.")
+    return x, np.asarray(data[1])
