@@ -18,7 +18,8 @@ import numpy as np
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.audits.model.pool import Pool, take
-from dosimeter.audits.training.shadows import Pipeline, Trainings, collect
+from dosimeter.audits.training.repeatable import Pipeline
+from dosimeter.audits.training.shadows import Trainings, collect
 from dosimeter.engine import RunOptions
 from dosimeter.models import access
 from dosimeter.training import Recipe
