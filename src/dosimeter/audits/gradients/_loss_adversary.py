@@ -35,7 +35,7 @@ class Asked:
 
 
 def asked_records(pair: Neighbouring, test: Any, universe: Any, seed: int) -> Asked | None:
-    """At most MOST_TEST records of `test`, or else of the universe less D and D', drawn by the seed; None without."""
+    """Draw at most MOST_TEST records of `test`, or else of the universe less D and D'; None where there are none."""
     source, name = (universe, "universe") if test is None else (test, "test")
     if source is None:
         return None
@@ -55,7 +55,7 @@ def asked_records(pair: Neighbouring, test: Any, universe: Any, seed: int) -> As
 
 
 def answers(outputs: npt.NDArray[Any], asked: Asked, members: BoolArray) -> tuple[float, float, float]:
-    """Yeom's advantage, the accuracy outside and that on the training set of one model, from its logits.
+    """Compute from the logits of one model Yeom's advantage, its accuracy outside and that on its training set.
 
     A record is called a member if its loss is at most the mean training loss (Yeom et al. 2018).
     """
@@ -82,7 +82,7 @@ def loss_adversary(
     mu: float,
     confidence: float,
 ) -> LossAdversary:
-    """Set the mean advantage over the models beside its bounds; without an `epsilon` that is guaranteed, it has none.
+    """Compare the mean advantage over the models with its bounds; without a guaranteed `epsilon` it has none.
 
     The Student interval is over trainings, for these records.
     """

@@ -44,7 +44,7 @@ class Neighbouring:
         return Neighbours.REPLACE if self.bounded else Neighbours.ADD_REMOVE
 
     def members(self, trained_on_d: BoolArray) -> BoolArray:
-        """(models, records): who is in the training set of each model."""
+        """Say which records are in the training set of each model: (models, records)."""
         chosen = np.ones((len(trained_on_d), len(self.x)), bool)
         if self.neighbour.removed is not None:
             chosen[:, self.neighbour.removed] = trained_on_d
@@ -94,7 +94,7 @@ def _universe(universe: Any, x: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int
             f"universe must be a pair (X, y), got {check.show(universe)}; pass records like those of data."
         )
     if not len(universe[0]):
-        raise InputError("universe is empty, so U∖D holds no record to put in; pass records that are not in data.")
+        raise InputError("universe is empty, so U∖D holds no record to add; pass records that are not in data.")
     others = records(universe)
     if others[0].shape[1:] != x.shape[1:]:
         raise InputError(

@@ -68,7 +68,7 @@ class WatchedBatches:
         object.__setattr__(self._owner, self._at, self._inner)
 
     def take(self, records: int, step: int) -> int:
-        """How often the record is in the batches that `records` records of a step came from."""
+        """Count how often the record is in the batches that `records` records of a step came from."""
         total = spare = count = taken = 0
         while self._seen and (not taken or total + spare < records):
             size, holds = self._seen.popleft() if self._ahead else self._seen.pop()

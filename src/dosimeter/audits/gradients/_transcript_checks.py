@@ -128,5 +128,5 @@ def noise_seen(seen: Transcripts, confidence: float) -> tuple[NoiseSeen | None, 
     if little < RARE:
         return measured, [f"{told}: the training adds too little noise, and a guarantee that counts on it is void"]
     if much < RARE:
-        return measured, [f"{told}: the training adds more noise than it states, or in another way"]
+        return measured, [f"{told}: the training adds more noise than it states, or noise of another kind"]
     return measured, []
