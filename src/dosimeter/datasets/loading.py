@@ -10,8 +10,9 @@ from dosimeter import _validate as check
 from dosimeter._validate import InputError, show
 from dosimeter.datasets import _fetch, bundled
 from dosimeter.datasets.catalogue import CATALOGUE, Entry, Form
-from dosimeter.datasets.dataset import Dataset, Task, fingerprint
+from dosimeter.datasets.dataset import Dataset, Task
 from dosimeter.datasets.tables import Contents
+from dosimeter.records import fingerprint
 
 VARIABLE = "DOSIMETER_DATA"
 

@@ -15,10 +15,10 @@ from dosimeter import _validate as check
 from dosimeter._validate import InputError, show
 from dosimeter.engine.leases import Leases
 from dosimeter.engine.pool import Inline, Pool, cores
-from dosimeter.engine.progress import Progress
+from dosimeter.engine.progress import TaskProgress
 from dosimeter.engine.scratch import Logs, Scratch
 from dosimeter.engine.store import Store
-from dosimeter.engine.tasks import Arrays, Function, Result, Task, checked_shared, fingerprint, function_name, key_of
+from dosimeter.engine.tasks import Arrays, Function, Result, Task, checked_shared, function_name, hash_of_arrays, key_of
 from dosimeter.engine.work import LostWorkersError, Outcome
 
 _IN_MEMORY = 256_000_000  # bytes of results that wait for their turn in memory; further ones wait on the disk
@@ -75,7 +75,7 @@ def run(
     if memory is not None:
         memory = check.whole("memory", memory, 1, "pass bytes, e.g. 8 * 10**9")
     arrays = checked_shared(shared)
-    print_ = fingerprint(arrays) if store is not None else ""
+    print_ = hash_of_arrays(arrays) if store is not None else ""
 
     def open_pool() -> Pool:
         if engine == "inline":
@@ -89,7 +89,7 @@ def run(
         return Ray(function, arrays, address=engine, workers=workers, timeout=timeout)
 
     keys = [key_of(function, task, version=version, shared_fingerprint=print_) for task in todo] if store else None
-    run_ = _Run(name, todo, keys, store, open_pool, retries, memory, Progress(len(todo), shown=bool(progress)))
+    run_ = _Run(name, todo, keys, store, open_pool, retries, memory, TaskProgress(len(todo), shown=bool(progress)))
     return run_.results()
 
 
@@ -110,7 +110,7 @@ class _Run:
         open_pool: Callable[[], Pool],
         retries: int,
         memory: int | None,
-        progress: Progress,
+        progress: TaskProgress,
     ) -> None:
         self._name, self._tasks, self._keys, self._store = name, tasks, keys, store
         self._open_pool, self._retries, self._memory, self._progress = open_pool, retries, memory, progress

@@ -89,7 +89,7 @@ class Pool:
         return pair[0], pair[1]
 
     def _side(self, side: int) -> range:
-        from dosimeter.models._batches import count
+        from dosimeter.records import count
 
         return range(count((self.inside, self.outside)[side][0]))
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack, cast
 
@@ -30,6 +29,7 @@ from dosimeter.estimators.thresholds import Threshold
 from dosimeter.evidence import Scores, mask_hash
 from dosimeter.geometry import epsilon_from_rates
 from dosimeter.models import Losses, access
+from dosimeter.records import fingerprint as fingerprint
 
 MOST_EXPOSED = 20
 COINS_CONFIDENCE = 0.999  # of the shift check where fair coins decided: a false alarm would accuse a valid audit
@@ -251,27 +251,3 @@ def most_exposed(scores: Scores, pool: Pool) -> tuple[ExposedRecord, ...]:
         )
         for i, a in zip(first, above, strict=True)
     )
-
-
-def fingerprint(features: Any, labels: Any) -> str:
-    """SHA-256 of a dataset's content, shape and type."""
-    digest = hashlib.sha256()
-    for part in (features, labels):
-        for piece in _pieces(part):
-            digest.update(piece)
-    return digest.hexdigest()
-
-
-def _pieces(part: Any) -> Iterator[bytes]:
-    if hasattr(part, "tocsr"):
-        csr = part.tocsr()
-        yield from (piece for array in (csr.data, csr.indices, csr.indptr) for piece in _pieces(array))
-    elif isinstance(part, (list, tuple)):
-        yield f"list of {len(part)}".encode()
-        yield from (piece for item in part for piece in _pieces(item))
-    elif part is None or isinstance(part, str):
-        yield repr(part).encode()
-    else:
-        array = np.asarray(part)
-        yield f"{array.shape}{array.dtype}".encode()
-        yield repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes()
