@@ -23,7 +23,11 @@ def losses(logits: Any, labels: Any) -> Any:
 
 
 class Sgd:
-    """What torch.optim.SGD does, to the bit, without its bookkeeping, which small models feel."""
+    """The same steps as torch.optim.SGD, bit for bit, without its bookkeeping."""
+
+    # Models of an audit are small, and thousands are trained: hooks, profiling and parameter groups of torch.optim.SGD
+    # take longer than the step itself. torch offers the fused list operations under private names only (its own
+    # optimisers call them); tests/training compares the result with torch.optim.SGD.
 
     def __init__(self, parameters: list[Any], recipe: Recipe) -> None:
         self.parameters, self.recipe = parameters, recipe
