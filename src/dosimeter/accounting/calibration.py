@@ -14,7 +14,8 @@ from scipy import special
 
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
-from dosimeter.accounting.mechanism import NOISE_RANGE, Kind, Mechanism
+from dosimeter.accounting.accountants import ACCOUNTANTS, applicable, dp_sgd
+from dosimeter.accounting.mechanism import NOISE_RANGE, Mechanism, PhaseKind
 from dosimeter.accounting.pld import COARSEST, grid_for, pld
 from dosimeter.accounting.profile import (
     REFERENCE_DELTA,
@@ -24,7 +25,6 @@ from dosimeter.accounting.profile import (
     tpr_from_profile,
 )
 from dosimeter.accounting.rdp import rdp
-from dosimeter.accounting.table import ACCOUNTANTS, applicable, dp_sgd
 from dosimeter.geometry import mu_from_epsilon
 
 _COARSER = 8.0
@@ -179,7 +179,7 @@ def _maker(sample_rate: float, steps: int, sampling: str, neighbours: str | None
 
 
 def _full_batch(make: Maker) -> bool:
-    return all(phase.kind is Kind.GAUSSIAN for phase in make(1.0).phases)
+    return all(phase.kind is PhaseKind.GAUSSIAN for phase in make(1.0).phases)
 
 
 def _mu(make: Maker, noise: float) -> float:
@@ -189,7 +189,7 @@ def _mu(make: Maker, noise: float) -> float:
 def _refuse_what_needs_no_noise(make: Maker, name: str, limit: float, what: str, fpr: float) -> None:
     """Poisson batches hide a record that is in none of them, whatever the noise."""
     (phase,) = make(1.0).phases
-    if phase.kind not in (Kind.POISSON, Kind.POISSON_REPLACE):
+    if phase.kind not in (PhaseKind.POISSON, PhaseKind.POISSON_REPLACE):
         return
     seen = -math.expm1(phase.steps * math.log1p(-phase.rate))
     reachable = seen + (1 - seen) * fpr
@@ -224,7 +224,7 @@ def _guess(make: Maker, mu: float) -> float:
 
 
 def _coarse_profile(value: Mechanism) -> Profile:
-    if any(phase.kind is Kind.WITHOUT_REPLACEMENT for phase in value.phases):
+    if any(phase.kind is PhaseKind.WITHOUT_REPLACEMENT for phase in value.phases):
         return privacy_profile(value)
     return privacy_profile(value, grid=_COARSER * grid_for(value, REFERENCE_DELTA))
 

@@ -41,7 +41,7 @@ class Sampling(StrEnum):
     SHUFFLED = "shuffled"
 
 
-class Kind(StrEnum):
+class PhaseKind(StrEnum):
     """What an accountant has to bound in one phase."""
 
     GAUSSIAN = "gaussian"
@@ -53,7 +53,7 @@ class Kind(StrEnum):
 class Phase(NamedTuple):
     """Equal steps in the form that accountants read: `noise` is the noise over the sensitivity."""
 
-    kind: Kind
+    kind: PhaseKind
     noise: float
     rate: float
     steps: int
@@ -94,7 +94,7 @@ class Gaussian:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        return (Phase(Kind.GAUSSIAN, self.noise_multiplier / self.neighbours.sensitivity, 1.0, self.steps),)
+        return (Phase(PhaseKind.GAUSSIAN, self.noise_multiplier / self.neighbours.sensitivity, 1.0, self.steps),)
 
 
 _NATURAL = {
@@ -156,12 +156,12 @@ class DpSgd:
         assert self.neighbours is not None
         noise = self.noise_multiplier / self.neighbours.sensitivity
         if self.sample_rate == 1:
-            return (Phase(Kind.GAUSSIAN, noise, 1.0, self.steps),)
+            return (Phase(PhaseKind.GAUSSIAN, noise, 1.0, self.steps),)
         if self.sampling is Sampling.SHUFFLED:
-            return (Phase(Kind.GAUSSIAN, noise, 1.0, self.visits),)
+            return (Phase(PhaseKind.GAUSSIAN, noise, 1.0, self.visits),)
         if self.sampling is Sampling.WITHOUT_REPLACEMENT:
-            return (Phase(Kind.WITHOUT_REPLACEMENT, noise, self.sample_rate, self.steps),)
-        kind = Kind.POISSON_REPLACE if self.neighbours is Neighbours.REPLACE else Kind.POISSON
+            return (Phase(PhaseKind.WITHOUT_REPLACEMENT, noise, self.sample_rate, self.steps),)
+        kind = PhaseKind.POISSON_REPLACE if self.neighbours is Neighbours.REPLACE else PhaseKind.POISSON
         return (Phase(kind, noise, self.sample_rate, self.steps),)
 
 
@@ -199,7 +199,7 @@ class Composition:
     @property
     def phases(self) -> tuple[Phase, ...]:
         """The phases of all parts; equal phases are gathered, because the order does not matter."""
-        gathered: dict[tuple[Kind, float, float], int] = {}
+        gathered: dict[tuple[PhaseKind, float, float], int] = {}
         for part in self.parts:
             for kind, noise, rate, steps in part.phases:
                 gathered[kind, noise, rate] = gathered.get((kind, noise, rate), 0) + steps
@@ -227,7 +227,7 @@ def with_neighbours(value: Mechanism, neighbours: str) -> Mechanism:
     return replace(value, neighbours=Neighbours(neighbours))
 
 
-def only(value: Mechanism, kinds: tuple[Kind, ...], method: str) -> tuple[Phase, ...]:
+def only(value: Mechanism, kinds: tuple[PhaseKind, ...], method: str) -> tuple[Phase, ...]:
     """The phases of a mechanism if the method can bound every one of them, else a refusal."""
     phases = value.phases
     for phase in phases:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from dosimeter import _validate as check
-from dosimeter.accounting.mechanism import Kind, Mechanism, gaussian_mu, mechanism
+from dosimeter.accounting.mechanism import Mechanism, PhaseKind, gaussian_mu, mechanism
 from dosimeter.accounting.pld import LossProfile, grid_for, resolvable
 from dosimeter.accounting.rdp import rdp_delta
 from dosimeter.geometry import delta_from_mu
@@ -23,16 +23,16 @@ def privacy_profile(value: Mechanism, *, grid: float | None = None) -> Profile:
     value = mechanism(value)
     phases = value.phases
     kinds = {phase.kind for phase in phases}
-    if kinds == {Kind.GAUSSIAN}:
+    if kinds == {PhaseKind.GAUSSIAN}:
         mu = gaussian_mu(phases)
         return lambda epsilon: float(delta_from_mu(epsilon, mu))
-    if Kind.WITHOUT_REPLACEMENT in kinds:
+    if PhaseKind.WITHOUT_REPLACEMENT in kinds:
         return lambda epsilon: rdp_delta(value, epsilon)
     grid = grid_for(value, REFERENCE_DELTA) if grid is None else grid
     if resolvable(phases, grid):
         return LossProfile(value, grid).delta
     unsampled = gaussian_mu(phases)  # sampling can only help
-    if Kind.POISSON_REPLACE in kinds:
+    if PhaseKind.POISSON_REPLACE in kinds:
         return lambda epsilon: float(delta_from_mu(epsilon, unsampled))
     return lambda epsilon: min(float(delta_from_mu(epsilon, unsampled)), rdp_delta(value, epsilon))
 

@@ -25,7 +25,7 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.accounting.guarantee import Guarantee, guarantee
-from dosimeter.accounting.mechanism import Kind, Mechanism, Phase, mechanism, only
+from dosimeter.accounting.mechanism import Mechanism, Phase, PhaseKind, mechanism, only
 
 CONVERSIONS = ("improved", "classic")
 DEFAULT_ORDERS: tuple[float, ...] = (
@@ -226,13 +226,13 @@ def _without_replacement(noise: float, rate: float, orders: tuple[float, ...]) -
 
 # --- the accountant ---------------------------------------------------------------------------------------
 
-_KINDS = (Kind.GAUSSIAN, Kind.POISSON, Kind.WITHOUT_REPLACEMENT)
+_KINDS = (PhaseKind.GAUSSIAN, PhaseKind.POISSON, PhaseKind.WITHOUT_REPLACEMENT)
 
 
 def _phase_rdp(phase: Phase, orders: tuple[float, ...]) -> FloatArray:
-    if phase.kind is Kind.GAUSSIAN:
+    if phase.kind is PhaseKind.GAUSSIAN:
         one: FloatArray = np.array(orders) / (2 * phase.noise**2)
-    elif phase.kind is Kind.POISSON:
+    elif phase.kind is PhaseKind.POISSON:
         one = _poisson(phase.noise, phase.rate, orders)
     else:
         one = _without_replacement(phase.noise, phase.rate, orders)
@@ -298,7 +298,9 @@ def rdp(
 def rough_epsilon(phases: tuple[Phase, ...], delta: float) -> float:
     """A quick ε for choosing grids and starting points; replaced records are taken as one record of double weight."""
     grid = np.array(_ROUGH_ORDERS)
-    near = [phase._replace(kind=Kind.POISSON) if phase.kind is Kind.POISSON_REPLACE else phase for phase in phases]
+    near = [
+        phase._replace(kind=PhaseKind.POISSON) if phase.kind is PhaseKind.POISSON_REPLACE else phase for phase in phases
+    ]
     total = np.sum([_phase_rdp(phase, _ROUGH_ORDERS) for phase in near], axis=0)
     return float(_epsilons(grid, total, delta, "improved").min())
 

@@ -9,11 +9,11 @@ from typing import Any
 from dosimeter import _validate as check
 from dosimeter._optional import require
 from dosimeter._validate import InputError
+from dosimeter.accounting.accountants import account, dp_sgd
 from dosimeter.accounting.guarantee import Guarantee
 from dosimeter.accounting.mechanism import Mechanism
-from dosimeter.accounting.table import account, dp_sgd
 from dosimeter.estimate import Estimate, number, percent, plain
-from dosimeter.estimators.claims import change
+from dosimeter.estimators.wording import change
 
 
 def comparable(lower: Estimate, upper: Guarantee) -> bool:

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from dosimeter._progress import Progress
 from dosimeter._validate import InputError, show
-from dosimeter.datasets._files import MEGA, sha256_of
+from dosimeter.datasets._raw_files import MEGA, sha256_of
 from dosimeter.reading import writing
 
 TIMEOUT = 30.0  # seconds without a byte

@@ -29,7 +29,7 @@ from dosimeter.engine.work import (
     LOG_TAIL,
     WORKER,
     LostWorkersError,
-    Outcome,
+    TaskOutcome,
     call,
     environment,
     forget_peak,
@@ -149,7 +149,7 @@ class Local:
         with contextlib.suppress(OSError):  # a worker that has just died is found by `wait`
             worker.connection.send(("task", task))
 
-    def wait(self, seconds: float | None = None) -> list[tuple[int, Outcome]]:
+    def wait(self, seconds: float | None = None) -> list[tuple[int, TaskOutcome]]:
         handles: dict[Any, _Worker] = {}
         for worker in self._crew:
             handles[worker.connection] = handles[worker.process.sentinel] = worker
@@ -176,7 +176,7 @@ class Local:
         left = max(0.0, min(started) + self._timeout - time.monotonic())
         return left if seconds is None else min(left, seconds)
 
-    def _listen(self, worker: _Worker) -> list[tuple[int, Outcome]]:
+    def _listen(self, worker: _Worker) -> list[tuple[int, TaskOutcome]]:
         try:
             kind, content = worker.connection.recv() if worker.connection.poll() else ("dead", None)
         except (EOFError, OSError):
@@ -191,12 +191,12 @@ class Local:
                 "that they can import."
             )
         ticket = worker.ticket
-        if kind == "done" and ticket is not None and isinstance(content, Outcome):
+        if kind == "done" and ticket is not None and isinstance(content, TaskOutcome):
             worker.ticket = None
             return [(ticket, content)]
         return self._buried(worker)
 
-    def _buried(self, worker: _Worker) -> list[tuple[int, Outcome]]:
+    def _buried(self, worker: _Worker) -> list[tuple[int, TaskOutcome]]:
         worker.process.join()
         code, said = worker.process.exitcode, worker.said()
         self._dismiss(worker)
@@ -204,7 +204,7 @@ class Local:
             self._false_start(code)
         if worker.ticket is None:
             return []
-        return [(worker.ticket, Outcome(error=f"its process {_manner(code)}", log=said, lost=killed(code)))]
+        return [(worker.ticket, TaskOutcome(error=f"its process {_manner(code)}", log=said, lost=killed(code)))]
 
     def _false_start(self, code: int | None) -> None:
         """Count a process that ended before it was ready; refuse to go on when there is no hope."""
@@ -227,7 +227,7 @@ class Local:
             "work under `if __name__ == '__main__':`; or pass engine='inline'."
         )
 
-    def _overdue(self) -> list[tuple[int, Outcome]]:
+    def _overdue(self) -> list[tuple[int, TaskOutcome]]:
         if self._timeout is None:
             return []
         late = time.monotonic() - self._timeout
@@ -236,7 +236,7 @@ class Local:
             said = _last_words(worker)
             self._dismiss(worker)
             assert worker.ticket is not None
-            outcomes.append((worker.ticket, Outcome(error=f"it took longer than {self._timeout:g} s", log=said)))
+            outcomes.append((worker.ticket, TaskOutcome(error=f"it took longer than {self._timeout:g} s", log=said)))
         return outcomes
 
     def _dismiss(self, worker: _Worker) -> None:
@@ -363,10 +363,10 @@ def _forget_output() -> None:
     os.ftruncate(1, 0)
 
 
-def _with_output(outcome: Outcome, output: str) -> Outcome:
+def _with_output(outcome: TaskOutcome, output: str) -> TaskOutcome:
     sys.stdout.flush()
     sys.stderr.flush()
     if os.fstat(1).st_size == 0:
         return outcome
     said = Path(output).read_text(encoding="utf-8", errors="replace")[-LOG_TAIL:]
-    return Outcome(outcome.arrays, outcome.info, outcome.error, f"{said}\n{outcome.log}".lstrip("\n"), outcome.peak)
+    return TaskOutcome(outcome.arrays, outcome.info, outcome.error, f"{said}\n{outcome.log}".lstrip("\n"), outcome.peak)

@@ -13,9 +13,9 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
 from dosimeter.estimate import Estimate, Validity, number, percent
-from dosimeter.estimators.claims import for_rates
 from dosimeter.estimators.joint_posterior import CountRows, cdf_and_density, joint_posterior, quantile, rough_quantile
-from dosimeter.estimators.thresholds import NAIVE_WARNING, Choice, Threshold, choose, counts_over_curve
+from dosimeter.estimators.thresholds import NAIVE_WARNING, ChosenThreshold, Threshold, choose, counts_over_curve
+from dosimeter.estimators.wording import for_rates
 from dosimeter.evidence import Counts, Scores
 
 _BLOCKS = 128  # blocks of thresholds that are bounded at first when the best one is sought, or up to _SPLIT as many
@@ -193,7 +193,7 @@ def _estimate(counts: Counts, delta: float, confidence: float, sides: str) -> Es
     )
 
 
-def _estimate_chosen(choice: Choice, delta: float, confidence: float, sides: str) -> Estimate:
+def _estimate_chosen(choice: ChosenThreshold, delta: float, confidence: float, sides: str) -> Estimate:
     result = _estimate(choice.counts, delta, confidence, sides)
     says = _says(result.low, result.high, delta, confidence, "would be" if choice.naive else "is")
     if choice.naive:

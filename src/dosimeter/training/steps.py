@@ -112,7 +112,7 @@ class Log:
             for drawn in draws:
                 drawn.watch(neighbour, alike)
         self.canaries = (
-            None if recipe.canaries is None else Canaries(recipe.canaries, recipe.dp.clip, draws, parameters)
+            None if recipe.canaries is None else CanarySums(recipe.canaries, recipe.dp.clip, draws, parameters)
         )
         shape = len(draws), max(drawn.steps for drawn in draws)
         self.distances, self.projections, self.deviations = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -140,7 +140,7 @@ class Log:
         return found
 
 
-class Canaries:
+class CanarySums:
     """The recipe's canaries in the sums of several models: tensors (models, numbers), one for each parameter."""
 
     def __init__(self, dirac: Dirac, clip: float, draws: list[Draws], parameters: list[Any]) -> None:

@@ -12,7 +12,7 @@ from scipy import stats
 
 from dosimeter._validate import InputError
 from dosimeter.accounting import Composition, DpSgd, Gaussian, Neighbours, account
-from dosimeter.accounting.mechanism import Kind, Mechanism, Sampling
+from dosimeter.accounting.mechanism import Mechanism, PhaseKind, Sampling
 from dosimeter.attacks.gradient import Transcripts
 from dosimeter.estimate import number
 
@@ -36,7 +36,7 @@ def counted(mechanism: Mechanism, neighbours: str | None, delta: float) -> tuple
     whole = tuple(_counted(part, as_counted) for part in parts)
     used: Mechanism = whole[0] if len(whole) == 1 and not isinstance(mechanism, Composition) else Composition(whole)
     notes = []
-    if any(phase.kind is not Kind.GAUSSIAN for phase in mechanism.phases):
+    if any(phase.kind is not PhaseKind.GAUSSIAN for phase in mechanism.phases):
         notes.append(f"{KNOWN_BATCHES}; {_amplified(mechanism, delta)}")
     elif shuffled:
         notes.append(KNOWN_BATCHES)

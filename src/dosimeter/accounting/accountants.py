@@ -10,7 +10,7 @@ from dosimeter._validate import InputError
 from dosimeter.accounting.composition import advanced, by_epochs, naive
 from dosimeter.accounting.gdp import gdp_clt
 from dosimeter.accounting.guarantee import Guarantee
-from dosimeter.accounting.mechanism import DpSgd, Kind, Mechanism, Sampling, mechanism
+from dosimeter.accounting.mechanism import DpSgd, Mechanism, PhaseKind, Sampling, mechanism
 from dosimeter.accounting.pld import exact, pld
 from dosimeter.accounting.rdp import rdp
 from dosimeter.accounting.zcdp import zcdp
@@ -81,18 +81,18 @@ def applicable(value: Mechanism) -> list[str]:
     """The names of the accountants and formulas that say something about a mechanism."""
     kinds = {phase.kind for phase in value.phases}
     names = list(ACCOUNTANTS)
-    if Kind.POISSON_REPLACE in kinds:
+    if PhaseKind.POISSON_REPLACE in kinds:
         names = ["zcdp-classic", "zcdp", "pld"]
-    if Kind.WITHOUT_REPLACEMENT in kinds:
+    if PhaseKind.WITHOUT_REPLACEMENT in kinds:
         names.remove("pld")
-    if kinds != {Kind.GAUSSIAN} and "gaussian" in names:
+    if kinds != {PhaseKind.GAUSSIAN} and "gaussian" in names:
         names.remove("gaussian")
     if isinstance(value, DpSgd) and value.sample_rate < 1:
         if value.sampling is Sampling.SHUFFLED:
             names.append("pld-as-if-poisson")
-        elif Kind.POISSON in kinds:
+        elif PhaseKind.POISSON in kinds:
             names += ["naive-epochs", "advanced-epochs", "zcdp-epochs"]
-    if Kind.POISSON in kinds:
+    if PhaseKind.POISSON in kinds:
         names.append("gdp-clt")
     return names
 
