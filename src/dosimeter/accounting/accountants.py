@@ -108,9 +108,31 @@ def account(
     neighbours: str | None = None,
     methods: Sequence[str] | None = None,
 ) -> list[Guarantee]:
-    """What every accountant says about one run: a list of Guarantee, proven bounds and formulas that are none.
+    """Ask every accountant about one run.
 
-    Give a mechanism (or a list of them, composed), or the noise multiplier, sample rate and steps of DP-SGD.
+    Give a mechanism, a list of mechanisms that are composed, or the numbers of DP-SGD.
+
+    Args:
+        value: The mechanism, or a list of them.
+        delta: The δ of the guarantees.
+        noise_multiplier: Instead of a mechanism: the noise of DP-SGD over its clipping norm.
+        sample_rate: Batch size over records.
+        steps: The number of steps.
+        sampling: "poisson", "without-replacement" or "shuffled".
+        neighbours: Whose ε; by default what the sampling can be bounded for.
+        methods: The accountants to ask; by default all that can say something.
+
+    Returns:
+        One guarantee for each accountant. Formulas that are printed elsewhere but are not bounds have `is_bound` False.
+
+    Raises:
+        InputError: If both or neither of a mechanism and its numbers are given, or an argument is out of range.
+
+    >>> found = account(noise_multiplier=1.1, sample_rate=0.02, steps=5000, delta=1e-5, methods=["rdp", "pld"])
+    >>> for guarantee in found:
+    ...     print(guarantee.method, round(guarantee.epsilon, 2))
+    rdp 8.51
+    pld 7.86
     """
     if value is None:
         if noise_multiplier is None:

@@ -70,7 +70,19 @@ def _steps(value: Any) -> int:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """`steps` Gaussian mechanisms that each see every record: full-batch DP-SGD, or one noisy sum."""
+    """Describe Gaussian mechanisms that each see every record: full-batch DP-SGD, or one noisy sum.
+
+    Args:
+        noise_multiplier: The standard deviation of the noise over the sensitivity.
+        steps: How many of them are composed.
+        neighbours: Whose ε: "add/remove", "replace" or "zero-out".
+
+    Raises:
+        InputError: If a number is out of range.
+
+    >>> Gaussian(2.0, steps=4).phases[0].steps
+    4
+    """
 
     noise_multiplier: float
     steps: int = 1
@@ -114,10 +126,21 @@ _IMPOSSIBLE = {
 
 @dataclass(frozen=True)
 class DpSgd:
-    """Noisy steps on batches: each record is in a batch with probability `sample_rate` (batch size / records).
+    """Describe DP-SGD: noisy steps on batches that each record is in with probability `sample_rate`.
 
-    Neighbours default to what the sampling can be bounded for: add/remove for Poisson batches, replace for
-    batches without replacement, zero-out for shuffled passes over the data.
+    Args:
+        noise_multiplier: The standard deviation of the noise over the clipping norm.
+        sample_rate: Batch size over records, in (0, 1].
+        steps: The number of noisy steps.
+        sampling: How batches are drawn: "poisson", "without-replacement" or "shuffled".
+        neighbours: Whose ε. By default what the sampling can be bounded for: "add/remove" for Poisson batches,
+            "replace" for batches without replacement, "zero-out" for shuffled passes over the data.
+
+    Raises:
+        InputError: If a number is out of range, or the neighbours do not suit the sampling.
+
+    >>> DpSgd(1.1, 0.02, 5000).neighbours.value
+    'add/remove'
     """
 
     noise_multiplier: float
@@ -167,7 +190,17 @@ class DpSgd:
 
 @dataclass(frozen=True)
 class Composition:
-    """Several mechanisms one after the other on the same data, e.g. phases with different noise."""
+    """Compose several mechanisms that run one after the other on the same data, e.g. phases with different noise.
+
+    Args:
+        parts: The mechanisms, in their order.
+
+    Raises:
+        InputError: If there is no part, or the parts have different neighbours.
+
+    >>> Composition((DpSgd(1.0, 0.01, 100), Gaussian(10.0))).neighbours
+    <Neighbours.ADD_REMOVE: 'add/remove'>
+    """
 
     parts: tuple[Gaussian | DpSgd, ...]
 

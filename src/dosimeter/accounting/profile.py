@@ -16,9 +16,24 @@ REFERENCE_DELTA = 1e-5  # where the grid of a curve is chosen when no δ is in q
 
 
 def privacy_profile(value: Mechanism, *, grid: float | None = None) -> Profile:
-    """δ(ε) for ε ≥ 0 as a function: exact for full batches, else an upper bound by the tightest accountant.
+    """Give the privacy curve δ(ε) of a mechanism as a function of ε ≥ 0.
 
-    Poisson batches use the privacy-loss distribution, batches without replacement Rényi DP.
+    It is exact for full batches; else it is an upper bound by the tightest accountant: the privacy-loss distribution
+    for Poisson batches, Rényi DP for batches without replacement.
+
+    Args:
+        value: The mechanism.
+        grid: The width of the grid of losses; by default it suits the mechanism.
+
+    Returns:
+        A function from ε to δ.
+
+    Raises:
+        InputError: If the mechanism cannot be accounted for.
+
+    >>> from dosimeter import Gaussian
+    >>> round(float(privacy_profile(Gaussian(1.0))(1.0)), 4)
+    0.1269
     """
     value = mechanism(value)
     phases = value.phases

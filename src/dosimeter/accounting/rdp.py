@@ -264,9 +264,24 @@ def rdp(
     orders: Sequence[float] | None = None,
     method: str | None = None,
 ) -> Guarantee:
-    """ε through Rényi DP, by the improved or the classic conversion.
+    """Bound ε through Rényi DP.
 
-    The order is the best of `orders`; without such a list it is searched between 1.001 and 8192.
+    Args:
+        value: The mechanism.
+        delta: The δ of the guarantee.
+        conversion: "improved" (Canonne, Kamath and Steinke 2020) or "classic" (Mironov 2017).
+        orders: Rényi orders, of which the best counts; by default it is searched between 1.001 and 8192.
+        method: A name for the guarantee, other than "rdp" or "rdp-classic".
+
+    Returns:
+        The guarantee; `details["order"]` is the order that it rests on.
+
+    Raises:
+        InputError: If an argument is out of range, or Rényi DP has no bound for these neighbours.
+
+    >>> from dosimeter import DpSgd
+    >>> round(rdp(DpSgd(1.1, 0.02, 5000), delta=1e-5).epsilon, 2)
+    8.51
     """
     value = mechanism(value)
     delta = check.delta(delta, zero=False, why_not_zero="the Gaussian mechanism has no finite ε at δ = 0")

@@ -90,6 +90,35 @@ class _Worker:
             self.output.unlink()
 
 
+class _IdleWorkers:
+    """Workers of earlier runs that wait for the next one; they end with this process."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Worker] = []
+        atexit.register(self.close)
+
+    def keep(self, worker: _Worker) -> None:
+        """Hold on to a worker that was told to wait."""
+        self._waiting.append(worker)
+
+    def take(self) -> _Worker | None:
+        """A worker that still waits."""
+        while self._waiting:
+            worker = self._waiting.pop()
+            if worker.process.is_alive():
+                return worker
+            worker.kill()
+        return None
+
+    def close(self) -> None:
+        """End all of them."""
+        while self._waiting:
+            self._waiting.pop().kill()
+
+
+_idle = _IdleWorkers()  # one for the process: a worker outlives the run that started it, and the next run finds it here
+
+
 class Local:
     """Worker processes, started anew (spawn) with one thread each; shared arrays are mapped from one set of files.
 
@@ -133,7 +162,7 @@ class Local:
     def staff(self, tasks: int) -> None:
         while len(self._crew) < min(self._allowed, tasks):
             time.sleep(self._pause)
-            worker = (self._keep and _unparked()) or _Worker(self._count, self._function)
+            worker = (self._keep and _idle.take()) or _Worker(self._count, self._function)
             worker.assign(self._count, self._scratch.folder, self._function, self._files)
             self._crew.append(worker)
             self._count += 1
@@ -164,7 +193,7 @@ class Local:
         while self._crew:
             worker = self._crew[-1]
             if self._keep and worker.ready and worker.ticket is None and worker.park():
-                _parked.append(self._crew.pop())
+                _idle.keep(self._crew.pop())
             else:
                 self._dismiss(worker)
         self._scratch.close()
@@ -242,25 +271,6 @@ class Local:
     def _dismiss(self, worker: _Worker) -> None:
         self._crew.remove(worker)
         worker.kill()
-
-
-_parked: list[_Worker] = []
-
-
-def _unparked() -> _Worker | None:
-    """A worker of an earlier run that still waits."""
-    while _parked:
-        worker = _parked.pop()
-        if worker.process.is_alive():
-            return worker
-        worker.kill()
-    return None
-
-
-@atexit.register
-def _end_parked() -> None:
-    while _parked:
-        _parked.pop().kill()
 
 
 def _manner(code: int | None) -> str:

@@ -144,11 +144,27 @@ def bayesian(
     fpr: float | None = None,
     seed: int = 0,
 ) -> Estimate:
-    """Credible bound of ε from the joint posterior of both error rates.
+    """Bound ε by the joint posterior of both error rates (Zanella-Béguelin et al. 2023).
 
-    `sides` is "lower" (F⁻¹(1−confidence), nothing above) or "both" (equal-tailed interval). Scores need a threshold:
-    "split" (the default: chosen on one half, bounded on the other), a number or `fpr` (fixed in advance), or "naive"
-    (the best one on the same data, as the paper does; exploratory).
+    Args:
+        evidence: Counts at a threshold that was fixed in advance, or scores.
+        delta: The δ of the guarantee that is tested.
+        confidence: The confidence of the limits.
+        sides: "lower" (the 1 − confidence quantile, nothing above) or "both" (an equal-tailed interval).
+        threshold: For scores: "split" (chosen on one half, bounded on the other; the default), a number fixed in
+            advance, or "naive" (the best one on the same data, as in the paper; exploratory).
+        fpr: Instead of a threshold: the false positive rate that the non-members fix it at.
+        seed: Decides the halves of "split".
+
+    Returns:
+        The estimate; its `counts` and `threshold` are those that it rests on.
+
+    Raises:
+        InputError: If an argument is out of range, or counts come with a threshold.
+
+    >>> from dosimeter import Counts
+    >>> round(bayesian(Counts(tp=65, fn=35, fp=25, tn=75), delta=0.05).low, 2)
+    0.58
     """
     level, target = check.delta(delta), _level(confidence)
     check.choice("sides", sides, ("lower", "both"))

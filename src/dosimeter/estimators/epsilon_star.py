@@ -109,14 +109,29 @@ def epsilon_star(
 
 
 def epsilon_star_mechanism(models: Sequence[tuple[Any, Any]], *, delta: float, fpr_grid: Any = None) -> Estimate:
-    """Epsilon* of a training mechanism from models that it trained ([ES] Theorem 2).
+    """Estimate Epsilon* of a training mechanism from models that it trained ([ES] Theorem 2).
 
-    `models` holds (member_losses, nonmember_losses) of each model. With η_t(θ) the FNR at FPR t (between two
-    observed thresholds that of a test which picks one of them at random), ε̄ is the logarithm of the largest ratio
-    at (t, mean of η_t over the models). It never exceeds ln mean e^{ε*(θ)}, ε*(θ) on the same grid; `details` holds
-    both sides. The grid defaults to 401 rates from 0.001 to 0.999, closer together towards the ends. An FNR closer
-    to 0 or 1 than 0.001, and than every rate of the grid, is moved to that distance: one empty count would make
-    either side infinite.
+    With η_t(θ) the FNR at FPR t (between two observed thresholds that of a test which picks one of them at random), ε̄
+    is the logarithm of the largest ratio at (t, mean of η_t over the models). It never exceeds ln mean e^{ε*(θ)}, ε*(θ)
+    on the same grid; `details` holds both sides. An FNR closer to 0 or 1 than 0.001, and than every rate of the grid,
+    is moved to that distance: one empty count would make either side infinite.
+
+    Args:
+        models: A pair (member_losses, nonmember_losses) for each model.
+        delta: The δ.
+        fpr_grid: The rates t; by default 401 rates from 0.001 to 0.999, closer together towards the ends.
+
+    Returns:
+        The estimate, an instance metric without an interval.
+
+    Raises:
+        InputError: If there is no model, or a rate lies outside (0, 1).
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> models = [(rng.normal(0, 1, 500), rng.normal(1, 1, 500)) for _ in range(4)]
+    >>> round(epsilon_star_mechanism(models, delta=1e-5).epsilon, 1)
+    3.8
     """
     failure = check.delta(delta)
     if fpr_grid is None:

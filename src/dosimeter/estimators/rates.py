@@ -79,11 +79,28 @@ def clopper_pearson(
     fpr: float | None = None,
     seed: int = 0,
 ) -> Estimate:
-    """ε from exact binomial limits of both error rates.
+    """Bound ε by exact binomial limits of both error rates.
 
-    For scores the threshold is "uniform" (a band over all thresholds, the default), "split", "naive", a number, or
-    fixed by `fpr`; counts belong to a threshold that was fixed in advance. A lower bound takes the guesses as they are
-    meant: worse than chance, they prove nothing.
+    A lower bound takes the guesses as they are meant: guesses that are worse than chance prove nothing.
+
+    Args:
+        evidence: Counts at a threshold that was fixed in advance, or scores.
+        delta: The δ of the guarantee that is tested.
+        confidence: The confidence of the limits.
+        sides: "lower" (nothing bounds ε from above) or "both".
+        threshold: For scores: "uniform" (a band over all thresholds, the default), "split", "naive" or a number.
+        fpr: Instead of a threshold: the false positive rate that the non-members fix it at.
+        seed: Decides the halves of "split".
+
+    Returns:
+        The estimate; its `counts` and `threshold` are those that it rests on.
+
+    Raises:
+        InputError: If an argument is out of range, or counts come with a threshold.
+
+    >>> from dosimeter import Counts
+    >>> round(clopper_pearson(Counts(tp=65, fn=35, fp=25, tn=75), delta=1e-5).low, 2)
+    0.46
     """
     setting = _RateSetting.checked(delta, confidence, sides)
     if isinstance(evidence, Scores) and rule(threshold, fpr, "uniform", ("uniform", "split", "naive")) == "uniform":
@@ -104,7 +121,27 @@ def jeffreys(
     fpr: float | None = None,
     seed: int = 0,
 ) -> Estimate:
-    """ε from Jeffreys credible limits of both error rates; for scores the threshold is chosen on a separate half."""
+    """Bound ε by Jeffreys credible limits of both error rates.
+
+    Args:
+        evidence: Counts at a threshold that was fixed in advance, or scores.
+        delta: The δ of the guarantee that is tested.
+        confidence: The confidence of the limits.
+        sides: "lower" (nothing bounds ε from above) or "both".
+        threshold: For scores: "split" (chosen on one half, the default), "naive" or a number.
+        fpr: Instead of a threshold: the false positive rate that the non-members fix it at.
+        seed: Decides the halves of "split".
+
+    Returns:
+        The estimate; its `counts` and `threshold` are those that it rests on.
+
+    Raises:
+        InputError: If an argument is out of range, or counts come with a threshold.
+
+    >>> from dosimeter import Counts
+    >>> round(jeffreys(Counts(tp=65, fn=35, fp=25, tn=75), delta=1e-5).low, 2)
+    0.48
+    """
     setting = _RateSetting.checked(delta, confidence, sides)
     return _at_one_threshold(evidence, setting, threshold, fpr, seed, "jeffreys", jeffreys_limits, Validity.CREDIBLE)
 
