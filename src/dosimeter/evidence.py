@@ -28,7 +28,20 @@ MOST_RECORDS = check.MOST_RECORDS
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """The confusion counts of one attack at one threshold."""
+    """Hold the confusion counts of one attack at one threshold.
+
+    Args:
+        tp: Members called members.
+        fn: Members called non-members.
+        fp: Non-members called members.
+        tn: Non-members called non-members.
+
+    Raises:
+        InputError: If a count is not a whole number from 0, or one side is empty.
+
+    >>> Counts(tp=65, fn=35, fp=25, tn=75).tp
+    65
+    """
 
     tp: int
     fn: int
@@ -231,7 +244,14 @@ class Scores:
 
 
 def fresh_seed() -> int:
-    """Draw a seed from the operating system, to be stored with what is drawn from it."""
+    """Draw a seed from the operating system, to be stored with what is drawn from it.
+
+    Returns:
+        A whole number of 63 bits.
+
+    >>> fresh_seed() != fresh_seed()
+    True
+    """
     return secrets.randbits(52)
 
 
@@ -261,7 +281,20 @@ def fair_coins(records: int, seed: int | None = None, *, groups: Any = None) -> 
 
 
 def mask_hash(included: Any) -> str:
-    """Hash an inclusion mask (SHA-256), to be stored before training and checked afterwards."""
+    """Hash an inclusion mask (SHA-256), to be stored before training and checked afterwards.
+
+    Args:
+        included: A mask with True for the records to train on.
+
+    Returns:
+        The hash, in hexadecimal digits.
+
+    Raises:
+        InputError: If the mask holds something else than True and False.
+
+    >>> mask_hash([True, False, True])[:8]
+    '86484f89'
+    """
     mask = check.bits("included", included)
     return hashlib.sha256(f"{mask.size}:".encode() + np.packbits(mask).tobytes()).hexdigest()
 

@@ -16,8 +16,8 @@ from dosimeter.accounting import (
     pld,
     privacy_profile,
 )
+from dosimeter.accounting.accountants import ACCOUNTANTS, applicable
 from dosimeter.accounting.profile import advantage_from_profile, tpr_from_profile
-from dosimeter.accounting.table import ACCOUNTANTS, applicable
 
 RUNS = [
     {"sample_rate": 0.02, "steps": 500},

@@ -47,7 +47,7 @@ def test_images_that_are_all_the_same_are_told_apart_by_nothing():
 
 def test_a_seed_gives_one_classifier_and_leaves_torch_as_it_was():
     torch = pytest.importorskip("torch")
-    from dosimeter.attacks.networks import image_classifier
+    from dosimeter.attacks.image_classifier import image_classifier
 
     X = np.concatenate([images(40, 2), images(40, 3) + 1.0])
     y = (np.arange(80) >= 40).astype(np.int64)

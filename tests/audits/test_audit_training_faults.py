@@ -179,7 +179,7 @@ def test_the_former_keywords_still_work():
     ("data", "says"),
     [
         (X, "pair"),
-        ((X, Y[:5]), "one label a record"),
+        ((X, Y[:5]), "one label for each record"),
         ((X, Y + 0.5), "whole numbers"),
         ((X[:0], Y[:0]), "array of records"),
         ((np.array([object()] * 4), Y[:4]), "array of records"),

@@ -193,9 +193,7 @@ def test_the_choice_looks_at_references_alone():
     masks = np.concatenate([masks, ~masks])[[0, 4, 1, 5, 2, 6, 3, 7]]
     hard = rng.normal(0, 4, 200)  # the signal differs by record, so the plain signal is weak
     references = ReferenceSignals(hard + masks * 2.0 + rng.normal(0, 0.5, (8, 200)), masks)
-    pool = read_pool(
-        None, None, (X[:200], Y[:200]), dm.fair_coins(200, 9), mask_seed=None, groups=None
-    )
+    pool = read_pool(None, None, (X[:200], Y[:200]), dm.fair_coins(200, 9), mask_seed=None, groups=None)
     attack, strength = choose_attack("auto", references, pool, "mean", delta=1e-5, confidence=0.95)
     by_name = {row.attack: row for row in strength}
     assert attack != "loss" and by_name[attack].epsilon > by_name["loss"].epsilon

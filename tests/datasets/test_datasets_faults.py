@@ -33,7 +33,7 @@ from dataset_forms import (
 )
 
 from dosimeter import InputError
-from dosimeter.datasets import _files, load
+from dosimeter.datasets import _raw_files, load
 from dosimeter.datasets.catalogue import CATALOGUE
 
 
@@ -329,22 +329,25 @@ def test_bombs(tmp_path, monkeypatch):
     path = tmp_path / "x.gz"
     path.write_bytes(gzip.compress(zeros))
     with pytest.raises(InputError, match=r"x\.gz unpacks to more than the 1000 bytes"):
-        _files.plain(path, 1000)
+        _raw_files.plain(path, 1000)
     path = tmp_path / "x.zip"
     path.write_bytes(zipped(a=zeros))
     with pytest.raises(InputError, match="more than the 1000 bytes"):
-        _files.zip_member(path, ["a"], 1000)
+        _raw_files.zip_member(path, ["a"], 1000)
     with pytest.raises(InputError, match="no member b"):
-        _files.zip_member(path, ["b"], 1000)
+        _raw_files.zip_member(path, ["b"], 1000)
     with pytest.raises(InputError, match="unpacks to 1000000 bytes, more than"):
-        _files.arrays(path, 1000)
+        _raw_files.arrays(path, 1000)
     path = tmp_path / "x.tgz"
     path.write_bytes(tgz(a=zeros, b=b"1"))
-    with pytest.raises(InputError, match="more than the 1000 bytes"), _files.tar_members(path, ["b"], 1000) as members:
+    with (
+        pytest.raises(InputError, match="more than the 1000 bytes"),
+        _raw_files.tar_members(path, ["b"], 1000) as members,
+    ):
         list(members)
-    monkeypatch.setattr(_files, "_MOST_MEMBERS", 3)
+    monkeypatch.setattr(_raw_files, "_MOST_MEMBERS", 3)
     path.write_bytes(tgz_of([(str(i), b"") for i in range(5)]))
-    with pytest.raises(InputError, match="unpacks to more"), _files.tar_members(path, ["4"], 1000) as members:
+    with pytest.raises(InputError, match="unpacks to more"), _raw_files.tar_members(path, ["4"], 1000) as members:
         list(members)
 
 
@@ -355,7 +358,7 @@ def test_an_encrypted_archive(tmp_path):
     path = tmp_path / "x.zip"
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"x\.zip is damaged"):
-        _files.zip_member(path, ["a"], 1000)
+        _raw_files.zip_member(path, ["a"], 1000)
 
 
 def test_too_many_rows_of_parquet(tmp_path):
@@ -364,11 +367,11 @@ def test_too_many_rows_of_parquet(tmp_path):
 
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"a": range(11)}), path)
-    assert _files.parquet(path, ["a"], 11) == {"a": list(range(11))}
+    assert _raw_files.parquet(path, ["a"], 11) == {"a": list(range(11))}
     with pytest.raises(InputError, match="has 11 rows"):
-        _files.parquet(path, ["a"], 10)
+        _raw_files.parquet(path, ["a"], 10)
     with pytest.raises(InputError, match="no column b"):
-        _files.parquet(path, ["b"], 10)
+        _raw_files.parquet(path, ["b"], 10)
 
 
 def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
@@ -386,4 +389,4 @@ def test_a_zip_in_a_zip_that_is_none(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("inner.zip", b"no archive")
     with pytest.raises(InputError, match=r"x\.zip is damaged"):
-        _files.zip_member(path, ["inner.zip", "a"], 1000)
+        _raw_files.zip_member(path, ["inner.zip", "a"], 1000)

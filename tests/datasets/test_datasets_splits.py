@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import dosimeter
 from dosimeter import InputError
 from dosimeter.datasets import Dataset, half, load, split
-from dosimeter.datasets.dataset import fingerprint
+from dosimeter.records import fingerprint
 
 
 def numbered(records):

@@ -172,7 +172,7 @@ def test_workers_that_are_killed_from_outside_are_replaced(tmp_path):
 @pytest.fixture
 def nobody_waits():
     yield
-    local._end_parked()
+    local._idle.close()
 
 
 @pytest.mark.usefixtures("nobody_waits")

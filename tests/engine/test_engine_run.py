@@ -20,7 +20,7 @@ from dosimeter import InputError
 from dosimeter.engine import DamagedEntryWarning, DiskFullError, Store, Task, run
 from dosimeter.engine import driver as driver_module
 from dosimeter.engine.pool import Inline
-from dosimeter.engine.progress import Progress, duration
+from dosimeter.engine.progress import TaskProgress, duration
 
 X = {"x": np.arange(10.0)}
 
@@ -347,7 +347,7 @@ def test_what_a_killed_task_leaves_goes_with_the_run(tmp_path):
 def test_remaining_time(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    progress = Progress(10, shown=False)
+    progress = TaskProgress(10, shown=False)
     for _ in range(4):
         progress.step(cached=True)
     assert progress.seconds_left() is None

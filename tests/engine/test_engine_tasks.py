@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import dosimeter
 from dosimeter import InputError
 from dosimeter.engine import Task, key_of
-from dosimeter.engine.tasks import checked_shared, fingerprint
+from dosimeter.engine.tasks import checked_shared, hash_of_arrays
 from dosimeter.estimate import plain
 
 JSON = st.recursive(
@@ -26,7 +26,7 @@ JSON = st.recursive(
 
 
 def key(function=jobs.draw, name="t", arguments=None, seed=0, version="", shared=None):
-    print_ = fingerprint(checked_shared(shared))
+    print_ = hash_of_arrays(checked_shared(shared))
     return key_of(function, Task(name, arguments or {}, seed), version=version, shared_fingerprint=print_)
 
 
@@ -75,7 +75,7 @@ def test_what_does_not_matter_does_not_change_it():
     same = {"arguments": {"epochs": np.int64(5)}, "seed": 1.0, "version": "1", "shared": {"x": wide[:, 0]}}
     assert key(**same) == key(**BASE)
     a, b = {"x": X, "y": X + 1}, {"y": X + 1, "x": X}
-    assert fingerprint(a) == fingerprint(b)
+    assert hash_of_arrays(a) == hash_of_arrays(b)
 
 
 def test_fingerprints_of_unusual_arrays():
@@ -88,7 +88,7 @@ def test_fingerprints_of_unusual_arrays():
         np.zeros((0, 3)),
         np.zeros((3, 0)),
     ]
-    assert len({fingerprint({"x": array}) for array in arrays}) == len(arrays)
+    assert len({hash_of_arrays({"x": array}) for array in arrays}) == len(arrays)
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=4), st.integers(0, 2**70))

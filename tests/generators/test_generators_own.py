@@ -5,7 +5,7 @@ import pytest
 
 from dosimeter._validate import InputError
 from dosimeter.generators import GeneratedFile, Generator, OwnSampler
-from dosimeter.generators.own import take
+from dosimeter.records import take
 
 
 def rng_of(seed):

@@ -8,7 +8,7 @@ import pytest
 from scipy import optimize, sparse, stats
 
 from dosimeter.estimators.headline.laws import binomial, noncentral, upper_tail
-from dosimeter.estimators.headline.tables import DeltaCost, Table, Tables, stein_factors
+from dosimeter.estimators.headline.rank_tables import DeltaCost, RankTable, Tables, stein_factors
 
 
 def members_in(group: tuple[int, ...], arrangement: frozenset[int]) -> int:
@@ -160,7 +160,7 @@ def test_delta_adds_no_more_than_its_stein_factor(
         reject = np.zeros((len(space.sets), space.width))
         gamma = level = 0.0
         for members in range(1, 2 * side):
-            table = Table(side, side, members, 0, 1)
+            table = RankTable(side, side, members, 0, 1)
             if not table.is_free:
                 continue
             law = table.law(theta)
@@ -190,7 +190,7 @@ def test_delta_of_adding_and_removing_costs_as_stated(epsilon: float, delta: flo
         for other in space.sets:
             if len(s ^ other) == 1:
                 pairs.append((s, other))
-    table = Table(side, side, inside, 0, 1)
+    table = RankTable(side, side, inside, 0, 1)
     law = table.law(math.exp(2 * epsilon))
     least = law.first + law.mass.size - 1
     reject = np.zeros((len(space.sets), space.width))
@@ -204,7 +204,7 @@ def test_delta_of_adding_and_removing_costs_as_stated(epsilon: float, delta: flo
     assert space.largest(pairs, math.exp(epsilon), delta, reject) <= law.mass[-1] + gamma * count * delta + 1e-7
 
 
-def exact_factors(table: Table, theta: float) -> tuple[float, float]:
+def exact_factors(table: RankTable, theta: float) -> tuple[float, float]:
     """Both Stein factors over the whole support, from the two recursions that lose no digits."""
     least, most = max(0, table.members - table.lower), min(table.upper, table.members)
     r = np.arange(least, most + 1, dtype=float)
@@ -239,7 +239,7 @@ def exact_factors(table: Table, theta: float) -> tuple[float, float]:
     [(1, 1, 1), (3, 3, 3), (12, 40, 9), (100, 100, 100), (400, 500, 450), (2000, 2000, 2000)],
 )
 def test_stein_factors_are_never_below_the_exact_ones(upper: int, lower: int, members: int, log_theta: float) -> None:
-    table = Table(upper, lower, members, 0, 1)
+    table = RankTable(upper, lower, members, 0, 1)
     step, slope = stein_factors(table, math.exp(log_theta))
     exact_step, exact_slope = exact_factors(table, math.exp(log_theta))
     assert step == pytest.approx(exact_step, rel=1e-6)

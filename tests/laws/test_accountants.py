@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from dosimeter.accounting import DpSgd, Gaussian, account
-from dosimeter.accounting.table import ACCOUNTANTS, FORMULAS, applicable
+from dosimeter.accounting.accountants import ACCOUNTANTS, FORMULAS, applicable
 
 RUNS = {
     "poisson": DpSgd(1.2, 0.02, 300),

@@ -354,7 +354,7 @@ def test_an_audit_does_not_depend_on_the_padding():
     ragged = audit_model(box, members=members, nonmembers=(others, None), resamples=20)
     assert ragged.headline.low > 2
     assert ragged.guard.checked
-    assert ragged.metadata["warnings"] == []
+    assert ragged.metadata["warnings"] == ()
     for side in ("left", "right"):
         again = audit_model(
             box, members=(padded(members, 2, side), None), nonmembers=(padded(others, 2, side), None), resamples=20

@@ -274,7 +274,7 @@ def test_what_cannot_travel_stays_in_this_process():
 
     members, seeds = sample_models.halves(9, 60), list(range(9))
     found = train(factory, Recipe(epochs=1), "auto", memberships=members, seeds=seeds, processes=2)
-    assert found[0].plan.processes == 1 and "cannot travel" in found[0].plan.reason
+    assert found[0].plan.processes == 1 and "cannot be sent to other processes" in found[0].plan.reason
     assert all(one.failed is None for one in found)
 
 

@@ -153,7 +153,7 @@ class TestRefusals:
 
     def test_data(self):
         self.refuse("pair", data=self.X)
-        self.refuse("one label a record", data=(self.X, self.Y[:-1]))
+        self.refuse("one label for each record", data=(self.X, self.Y[:-1]))
         self.refuse("whole numbers from 0", data=(self.X, self.Y - 1))
         self.refuse("whole numbers from 0", data=(self.X, self.Y + 0.5))
         self.refuse("infinite or NaN", data=(np.where(self.X > 2, np.nan, self.X), self.Y))

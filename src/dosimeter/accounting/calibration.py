@@ -14,7 +14,8 @@ from scipy import special
 
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
-from dosimeter.accounting.mechanism import NOISE_RANGE, Kind, Mechanism
+from dosimeter.accounting.accountants import ACCOUNTANTS, applicable, dp_sgd
+from dosimeter.accounting.mechanism import NOISE_RANGE, Mechanism, PhaseKind
 from dosimeter.accounting.pld import COARSEST, grid_for, pld
 from dosimeter.accounting.profile import (
     REFERENCE_DELTA,
@@ -24,7 +25,6 @@ from dosimeter.accounting.profile import (
     tpr_from_profile,
 )
 from dosimeter.accounting.rdp import rdp
-from dosimeter.accounting.table import ACCOUNTANTS, applicable, dp_sgd
 from dosimeter.geometry import mu_from_epsilon
 
 _COARSER = 8.0
@@ -42,9 +42,26 @@ def noise_for_epsilon(
     method: str | None = None,
     orders: Any = None,
 ) -> float:
-    """The smallest noise multiplier whose ε, by the accountant `method`, is at most `epsilon`.
+    """Find the smallest noise multiplier whose ε is at most `epsilon`.
 
-    The default method is "pld", or "rdp" for sampling without replacement; `orders` is for "rdp" and "rdp-classic".
+    Args:
+        epsilon: The largest ε that is tolerable.
+        delta: The δ of the guarantee.
+        sample_rate: Batch size over records.
+        steps: The number of steps.
+        sampling: "poisson", "without-replacement" or "shuffled".
+        neighbours: Whose ε; by default what the sampling can be bounded for.
+        method: The accountant: by default "pld", or "rdp" for sampling without replacement.
+        orders: Rényi orders, for "rdp" and "rdp-classic".
+
+    Returns:
+        The noise multiplier.
+
+    Raises:
+        InputError: If an argument is out of range, or no noise is enough.
+
+    >>> round(noise_for_epsilon(2.0, delta=1e-5, sample_rate=0.02, steps=5000), 3)
+    2.928
     """
     epsilon = check.within("epsilon", epsilon, 0.0, math.inf, "pass the ε to stay below, e.g. 8", include="()")
     delta = check.delta(delta, zero=False, why_not_zero="no amount of Gaussian noise gives a finite ε at δ = 0")
@@ -90,10 +107,30 @@ def noise_for_belief(
     method: str | None = None,
     orders: Any = None,
 ) -> float:
-    """The smallest noise multiplier under which nobody's presence is believed with more than `belief`.
+    """Find the smallest noise multiplier under which no adversary's belief in a person's presence exceeds `belief`.
 
-    The belief is that of an adversary who starts at `prior` and knows everything else: ε = logit(belief) −
-    logit(prior). With δ > 0 the guarantee, and so this belief, may fail with probability δ.
+    The adversary starts at `prior` and knows everything else: ε = logit(belief) − logit(prior). The guarantee, and with
+    it the limit on the belief, may fail with probability δ.
+
+    Args:
+        belief: The largest belief that is tolerable.
+        delta: The δ of the guarantee.
+        prior: What the adversary believes beforehand.
+        sample_rate: Batch size over records.
+        steps: The number of steps.
+        sampling: "poisson", "without-replacement" or "shuffled".
+        neighbours: Whose ε; by default what the sampling can be bounded for.
+        method: The accountant: by default "pld", or "rdp" for sampling without replacement.
+        orders: Rényi orders, for "rdp" and "rdp-classic".
+
+    Returns:
+        The noise multiplier.
+
+    Raises:
+        InputError: If an argument is out of range, or the belief is not above the prior.
+
+    >>> round(noise_for_belief(0.9, delta=1e-5, sample_rate=0.02, steps=5000), 3)
+    2.707
     """
     prior = check.within("prior", prior, 0.0, 1.0, "pass the belief before the model was seen, e.g. 0.5", include="()")
     remedy = f"pass a belief above the prior {prior:g}, which even infinite noise leaves, and below 1"
@@ -119,9 +156,25 @@ def noise_for_advantage(
     sampling: str = "poisson",
     neighbours: str | None = None,
 ) -> float:
-    """The smallest noise multiplier under which no membership test has TPR − FPR above `advantage`.
+    """Find the smallest noise multiplier under which no membership test has TPR − FPR above `advantage`.
 
     No δ is involved: the advantage is δ(0) of the whole privacy curve.
+
+    Args:
+        advantage: The largest advantage that is tolerable.
+        sample_rate: Batch size over records.
+        steps: The number of steps.
+        sampling: "poisson", "without-replacement" or "shuffled".
+        neighbours: Between which data sets; by default what the sampling can be bounded for.
+
+    Returns:
+        The noise multiplier.
+
+    Raises:
+        InputError: If an argument is out of range.
+
+    >>> round(noise_for_advantage(0.1, sample_rate=0.02, steps=5000), 3)
+    5.669
     """
     remedy = "pass the tolerable TPR − FPR, e.g. 0.1; 0 needs infinite noise and 1 needs none"
     advantage = check.within("advantage", advantage, 0.0, 1.0, remedy, include="()")
@@ -149,7 +202,25 @@ def noise_for_tpr(
     sampling: str = "poisson",
     neighbours: str | None = None,
 ) -> float:
-    """The smallest noise multiplier under which no membership test has a TPR above `tpr` at the FPR `fpr`."""
+    """Find the smallest noise multiplier under which no membership test has a TPR above `tpr` at the FPR `fpr`.
+
+    Args:
+        tpr: The largest true positive rate that is tolerable.
+        fpr: The false positive rate that it is read at.
+        sample_rate: Batch size over records.
+        steps: The number of steps.
+        sampling: "poisson", "without-replacement" or "shuffled".
+        neighbours: Between which data sets; by default what the sampling can be bounded for.
+
+    Returns:
+        The noise multiplier.
+
+    Raises:
+        InputError: If an argument is out of range, or `tpr` is not above `fpr`.
+
+    >>> round(noise_for_tpr(0.05, fpr=0.01, sample_rate=0.02, steps=5000), 3)
+    2.195
+    """
     fpr = check.within("fpr", fpr, 0.0, 1.0, "pass the false-positive rate, e.g. 0.01", include="()")
     remedy = f"pass a TPR above the FPR {fpr:g}, which even infinite noise leaves, and below 1"
     tpr = check.within("tpr", tpr, fpr, 1.0, remedy, include="()")
@@ -179,7 +250,7 @@ def _maker(sample_rate: float, steps: int, sampling: str, neighbours: str | None
 
 
 def _full_batch(make: Maker) -> bool:
-    return all(phase.kind is Kind.GAUSSIAN for phase in make(1.0).phases)
+    return all(phase.kind is PhaseKind.GAUSSIAN for phase in make(1.0).phases)
 
 
 def _mu(make: Maker, noise: float) -> float:
@@ -189,7 +260,7 @@ def _mu(make: Maker, noise: float) -> float:
 def _refuse_what_needs_no_noise(make: Maker, name: str, limit: float, what: str, fpr: float) -> None:
     """Poisson batches hide a record that is in none of them, whatever the noise."""
     (phase,) = make(1.0).phases
-    if phase.kind not in (Kind.POISSON, Kind.POISSON_REPLACE):
+    if phase.kind not in (PhaseKind.POISSON, PhaseKind.POISSON_REPLACE):
         return
     seen = -math.expm1(phase.steps * math.log1p(-phase.rate))
     reachable = seen + (1 - seen) * fpr
@@ -224,7 +295,7 @@ def _guess(make: Maker, mu: float) -> float:
 
 
 def _coarse_profile(value: Mechanism) -> Profile:
-    if any(phase.kind is Kind.WITHOUT_REPLACEMENT for phase in value.phases):
+    if any(phase.kind is PhaseKind.WITHOUT_REPLACEMENT for phase in value.phases):
         return privacy_profile(value)
     return privacy_profile(value, grid=_COARSER * grid_for(value, REFERENCE_DELTA))
 

@@ -15,10 +15,10 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray
 from dosimeter.accounting.guarantee import Guarantee, guarantee
-from dosimeter.accounting.mechanism import DpSgd, Kind, Mechanism, Phase, Sampling, mechanism, only
+from dosimeter.accounting.mechanism import DpSgd, Mechanism, Phase, PhaseKind, Sampling, mechanism, only
 from dosimeter.geometry import epsilon_from_mu, log_delta_from_mu
 
-_AMPLIFIED = (Kind.GAUSSIAN, Kind.POISSON, Kind.WITHOUT_REPLACEMENT)
+_AMPLIFIED = (PhaseKind.GAUSSIAN, PhaseKind.POISSON, PhaseKind.WITHOUT_REPLACEMENT)
 STEPS = ("classic", "exact")
 MEANS = ("drv", "tanh", "square")
 SPLITS = ("best", "percent")

@@ -8,7 +8,7 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter.accounting.guarantee import Guarantee, guarantee
-from dosimeter.accounting.mechanism import Kind, Mechanism, Phase, mechanism, only
+from dosimeter.accounting.mechanism import Mechanism, Phase, PhaseKind, mechanism, only
 from dosimeter.geometry import epsilon_from_mu
 
 
@@ -26,7 +26,7 @@ def gdp_clt(value: Mechanism, *, delta: float, method: str = "gdp-clt") -> Guara
     """ε of the Gaussian mechanism that many sampled steps tend to; it may lie on either side of the truth."""
     value = mechanism(value)
     delta = check.delta(delta, zero=False, why_not_zero="the Gaussian mechanism has no finite ε at δ = 0")
-    mu = clt_mu(only(value, (Kind.GAUSSIAN, Kind.POISSON), method))
+    mu = clt_mu(only(value, (PhaseKind.GAUSSIAN, PhaseKind.POISSON), method))
     epsilon = float(epsilon_from_mu(mu, delta)) if mu < 1e6 else math.inf
     warnings = ("a central-limit approximation: below the true ε for some runs, far above it for others",)
     return guarantee(value, epsilon, delta, method, is_bound=False, details={"mu": mu}, warnings=warnings)

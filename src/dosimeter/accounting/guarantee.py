@@ -15,10 +15,21 @@ from dosimeter.estimate import number, plain
 
 @dataclass(frozen=True)
 class Guarantee:
-    """(ε, δ) of a mechanism by one accountant.
+    """Hold (ε, δ) of a mechanism by one accountant.
 
-    `is_bound` is False for an approximation or a formula outside the range it is proven for. `epsilon` is `inf`
-    where the accountant can promise nothing.
+    Attributes:
+        epsilon: The ε; `inf` where the accountant can promise nothing.
+        delta: The δ that it holds for.
+        method: The accountant.
+        neighbours: Whose ε: "add/remove", "replace" or "zero-out".
+        sampling: How batches were drawn.
+        is_bound: False for an approximation, or for a formula outside the range it is proven for.
+        details: What the accountant computed on the way.
+        warnings: What a reader must know before quoting it.
+
+    >>> from dosimeter import account
+    >>> account(noise_multiplier=1.1, sample_rate=0.02, steps=5000, delta=1e-5, methods=["pld"])[0].is_bound
+    True
     """
 
     epsilon: float

@@ -41,7 +41,7 @@ class Sampling(StrEnum):
     SHUFFLED = "shuffled"
 
 
-class Kind(StrEnum):
+class PhaseKind(StrEnum):
     """What an accountant has to bound in one phase."""
 
     GAUSSIAN = "gaussian"
@@ -53,7 +53,7 @@ class Kind(StrEnum):
 class Phase(NamedTuple):
     """Equal steps in the form that accountants read: `noise` is the noise over the sensitivity."""
 
-    kind: Kind
+    kind: PhaseKind
     noise: float
     rate: float
     steps: int
@@ -70,7 +70,19 @@ def _steps(value: Any) -> int:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """`steps` Gaussian mechanisms that each see every record: full-batch DP-SGD, or one noisy sum."""
+    """Describe Gaussian mechanisms that each see every record: full-batch DP-SGD, or one noisy sum.
+
+    Args:
+        noise_multiplier: The standard deviation of the noise over the sensitivity.
+        steps: How many of them are composed.
+        neighbours: Whose ε: "add/remove", "replace" or "zero-out".
+
+    Raises:
+        InputError: If a number is out of range.
+
+    >>> Gaussian(2.0, steps=4).phases[0].steps
+    4
+    """
 
     noise_multiplier: float
     steps: int = 1
@@ -94,7 +106,7 @@ class Gaussian:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        return (Phase(Kind.GAUSSIAN, self.noise_multiplier / self.neighbours.sensitivity, 1.0, self.steps),)
+        return (Phase(PhaseKind.GAUSSIAN, self.noise_multiplier / self.neighbours.sensitivity, 1.0, self.steps),)
 
 
 _NATURAL = {
@@ -114,10 +126,21 @@ _IMPOSSIBLE = {
 
 @dataclass(frozen=True)
 class DpSgd:
-    """Noisy steps on batches: each record is in a batch with probability `sample_rate` (batch size / records).
+    """Describe DP-SGD: noisy steps on batches that each record is in with probability `sample_rate`.
 
-    Neighbours default to what the sampling can be bounded for: add/remove for Poisson batches, replace for
-    batches without replacement, zero-out for shuffled passes over the data.
+    Args:
+        noise_multiplier: The standard deviation of the noise over the clipping norm.
+        sample_rate: Batch size over records, in (0, 1].
+        steps: The number of noisy steps.
+        sampling: How batches are drawn: "poisson", "without-replacement" or "shuffled".
+        neighbours: Whose ε. By default what the sampling can be bounded for: "add/remove" for Poisson batches,
+            "replace" for batches without replacement, "zero-out" for shuffled passes over the data.
+
+    Raises:
+        InputError: If a number is out of range, or the neighbours do not suit the sampling.
+
+    >>> DpSgd(1.1, 0.02, 5000).neighbours.value
+    'add/remove'
     """
 
     noise_multiplier: float
@@ -156,18 +179,28 @@ class DpSgd:
         assert self.neighbours is not None
         noise = self.noise_multiplier / self.neighbours.sensitivity
         if self.sample_rate == 1:
-            return (Phase(Kind.GAUSSIAN, noise, 1.0, self.steps),)
+            return (Phase(PhaseKind.GAUSSIAN, noise, 1.0, self.steps),)
         if self.sampling is Sampling.SHUFFLED:
-            return (Phase(Kind.GAUSSIAN, noise, 1.0, self.visits),)
+            return (Phase(PhaseKind.GAUSSIAN, noise, 1.0, self.visits),)
         if self.sampling is Sampling.WITHOUT_REPLACEMENT:
-            return (Phase(Kind.WITHOUT_REPLACEMENT, noise, self.sample_rate, self.steps),)
-        kind = Kind.POISSON_REPLACE if self.neighbours is Neighbours.REPLACE else Kind.POISSON
+            return (Phase(PhaseKind.WITHOUT_REPLACEMENT, noise, self.sample_rate, self.steps),)
+        kind = PhaseKind.POISSON_REPLACE if self.neighbours is Neighbours.REPLACE else PhaseKind.POISSON
         return (Phase(kind, noise, self.sample_rate, self.steps),)
 
 
 @dataclass(frozen=True)
 class Composition:
-    """Several mechanisms one after the other on the same data, e.g. phases with different noise."""
+    """Compose several mechanisms that run one after the other on the same data, e.g. phases with different noise.
+
+    Args:
+        parts: The mechanisms, in their order.
+
+    Raises:
+        InputError: If there is no part, or the parts have different neighbours.
+
+    >>> Composition((DpSgd(1.0, 0.01, 100), Gaussian(10.0))).neighbours
+    <Neighbours.ADD_REMOVE: 'add/remove'>
+    """
 
     parts: tuple[Gaussian | DpSgd, ...]
 
@@ -199,7 +232,7 @@ class Composition:
     @property
     def phases(self) -> tuple[Phase, ...]:
         """The phases of all parts; equal phases are gathered, because the order does not matter."""
-        gathered: dict[tuple[Kind, float, float], int] = {}
+        gathered: dict[tuple[PhaseKind, float, float], int] = {}
         for part in self.parts:
             for kind, noise, rate, steps in part.phases:
                 gathered[kind, noise, rate] = gathered.get((kind, noise, rate), 0) + steps
@@ -227,7 +260,7 @@ def with_neighbours(value: Mechanism, neighbours: str) -> Mechanism:
     return replace(value, neighbours=Neighbours(neighbours))
 
 
-def only(value: Mechanism, kinds: tuple[Kind, ...], method: str) -> tuple[Phase, ...]:
+def only(value: Mechanism, kinds: tuple[PhaseKind, ...], method: str) -> tuple[Phase, ...]:
     """The phases of a mechanism if the method can bound every one of them, else a refusal."""
     phases = value.phases
     for phase in phases:

@@ -16,12 +16,12 @@ from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.accounting.composition import advanced, naive
 from dosimeter.accounting.guarantee import Guarantee, guarantee
-from dosimeter.accounting.mechanism import Kind, Mechanism, Phase, gaussian_mu, mechanism, only
+from dosimeter.accounting.mechanism import Mechanism, Phase, PhaseKind, gaussian_mu, mechanism, only
 from dosimeter.accounting.rdp import rdp, rough_epsilon
 from dosimeter.accounting.zcdp import zcdp
 from dosimeter.geometry import epsilon_from_mu
 
-_KINDS = (Kind.GAUSSIAN, Kind.POISSON, Kind.POISSON_REPLACE)
+_KINDS = (PhaseKind.GAUSSIAN, PhaseKind.POISSON, PhaseKind.POISSON_REPLACE)
 _STEPS_OF_GRID = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.4, 8.0)
 _MOST_CELLS = 150_000  # of one step's distribution, whose cells are computed one by one
 COARSEST = 1.0  # a wider cell means an ε in the hundred thousands, where a distribution is of no use
@@ -47,7 +47,7 @@ def grid_for(value: Mechanism, delta: float) -> float:
 
 def resolvable(phases: tuple[Phase, ...], grid: float) -> bool:
     """Whether cells of this width show the loss of a single step, and the loss is not beyond all use."""
-    sampled = [phase for phase in phases if phase.kind is not Kind.GAUSSIAN]
+    sampled = [phase for phase in phases if phase.kind is not PhaseKind.GAUSSIAN]
     reach = [min(1 / (2 * phase.noise**2) + 10 / phase.noise, 700.0) for phase in sampled]
     losses = [math.log1p(phase.rate * math.expm1(high)) for phase, high in zip(sampled, reach, strict=True)]
     return grid <= COARSEST and all(loss >= _FEWEST_CELLS * grid for loss in losses)
@@ -72,11 +72,11 @@ def _distribution(phases: tuple[Phase, ...], grid: float) -> Any:
     total: Any = None
     with _quiet():
         for phase in phases:
-            replace = phase.kind is Kind.POISSON_REPLACE
+            replace = phase.kind is PhaseKind.POISSON_REPLACE
             relation = NeighboringRelation.REPLACE_ONE if replace else NeighboringRelation.ADD_OR_REMOVE_ONE
             # dp-accounting moves a replaced record from −1 to +1, so it wants the noise over the clipping norm.
             deviation = 2 * phase.noise if replace else phase.noise
-            if phase.kind is Kind.GAUSSIAN:
+            if phase.kind is PhaseKind.GAUSSIAN:
                 deviation /= math.sqrt(phase.steps)
             part = privacy_loss_distribution.from_gaussian_mechanism(
                 deviation,
@@ -84,7 +84,7 @@ def _distribution(phases: tuple[Phase, ...], grid: float) -> Any:
                 sampling_prob=phase.rate,
                 neighboring_relation=relation,
             )
-            if phase.kind is not Kind.GAUSSIAN:
+            if phase.kind is not PhaseKind.GAUSSIAN:
                 part = _repeat(part, phase.steps)
             total = part if total is None else total.compose(part)
     return total
@@ -101,7 +101,7 @@ def _repeat(part: Any, steps: int) -> Any:
 
 
 def _rounding(phases: tuple[Phase, ...]) -> float:
-    return _ROUNDING * max(100, sum(phase.steps for phase in phases if phase.kind is not Kind.GAUSSIAN))
+    return _ROUNDING * max(100, sum(phase.steps for phase in phases if phase.kind is not PhaseKind.GAUSSIAN))
 
 
 class LossProfile:
@@ -133,7 +133,7 @@ def pld(value: Mechanism, *, delta: float, grid: float | None = None, method: st
     value = mechanism(value)
     delta = check.delta(delta, zero=False, why_not_zero="the Gaussian mechanism has no finite ε at δ = 0")
     phases = only(value, _KINDS, method)
-    if all(phase.kind is Kind.GAUSSIAN for phase in phases):
+    if all(phase.kind is PhaseKind.GAUSSIAN for phase in phases):
         return exact(value, delta=delta, method=method)
     if grid is None:
         grid = grid_for(value, delta)
@@ -154,7 +154,7 @@ def pld(value: Mechanism, *, delta: float, grid: float | None = None, method: st
 
 
 def _cheap_bounds(value: Mechanism, phases: tuple[Phase, ...], delta: float) -> list[Guarantee]:
-    if any(phase.kind is Kind.POISSON_REPLACE for phase in phases):
+    if any(phase.kind is PhaseKind.POISSON_REPLACE for phase in phases):
         return [zcdp(value, delta=delta)]
     return [
         rdp(value, delta=delta),
@@ -168,7 +168,7 @@ def exact(value: Mechanism, *, delta: float, method: str = "gaussian") -> Guaran
     """The exact ε of full-batch steps: together they are one Gaussian mechanism with μ = √Σ steps/noise²."""
     value = mechanism(value)
     delta = check.delta(delta, zero=False, why_not_zero="the Gaussian mechanism has no finite ε at δ = 0")
-    mu = gaussian_mu(only(value, (Kind.GAUSSIAN,), method))
+    mu = gaussian_mu(only(value, (PhaseKind.GAUSSIAN,), method))
     if mu > 1e7:
         raise InputError(f"noise_multiplier is so small that μ = {mu:.3g}; add noise before asking for an ε.")
     epsilon = float(epsilon_from_mu(mu, delta))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from dosimeter import _validate as check
-from dosimeter.accounting.mechanism import Kind, Mechanism, gaussian_mu, mechanism
+from dosimeter.accounting.mechanism import Mechanism, PhaseKind, gaussian_mu, mechanism
 from dosimeter.accounting.pld import LossProfile, grid_for, resolvable
 from dosimeter.accounting.rdp import rdp_delta
 from dosimeter.geometry import delta_from_mu
@@ -16,23 +16,38 @@ REFERENCE_DELTA = 1e-5  # where the grid of a curve is chosen when no δ is in q
 
 
 def privacy_profile(value: Mechanism, *, grid: float | None = None) -> Profile:
-    """δ(ε) for ε ≥ 0 as a function: exact for full batches, else an upper bound by the tightest accountant.
+    """Give the privacy curve δ(ε) of a mechanism as a function of ε ≥ 0.
 
-    Poisson batches use the privacy-loss distribution, batches without replacement Rényi DP.
+    It is exact for full batches; else it is an upper bound by the tightest accountant: the privacy-loss distribution
+    for Poisson batches, Rényi DP for batches without replacement.
+
+    Args:
+        value: The mechanism.
+        grid: The width of the grid of losses; by default it suits the mechanism.
+
+    Returns:
+        A function from ε to δ.
+
+    Raises:
+        InputError: If the mechanism cannot be accounted for.
+
+    >>> from dosimeter import Gaussian
+    >>> round(float(privacy_profile(Gaussian(1.0))(1.0)), 4)
+    0.1269
     """
     value = mechanism(value)
     phases = value.phases
     kinds = {phase.kind for phase in phases}
-    if kinds == {Kind.GAUSSIAN}:
+    if kinds == {PhaseKind.GAUSSIAN}:
         mu = gaussian_mu(phases)
         return lambda epsilon: float(delta_from_mu(epsilon, mu))
-    if Kind.WITHOUT_REPLACEMENT in kinds:
+    if PhaseKind.WITHOUT_REPLACEMENT in kinds:
         return lambda epsilon: rdp_delta(value, epsilon)
     grid = grid_for(value, REFERENCE_DELTA) if grid is None else grid
     if resolvable(phases, grid):
         return LossProfile(value, grid).delta
     unsampled = gaussian_mu(phases)  # sampling can only help
-    if Kind.POISSON_REPLACE in kinds:
+    if PhaseKind.POISSON_REPLACE in kinds:
         return lambda epsilon: float(delta_from_mu(epsilon, unsampled))
     return lambda epsilon: min(float(delta_from_mu(epsilon, unsampled)), rdp_delta(value, epsilon))
 

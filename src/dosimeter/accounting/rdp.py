@@ -2,6 +2,14 @@
 
 Everything is a sum or an integral of positive terms, taken in log space: no order is lost at low noise, and nothing
 cancels at high noise, where the divergence is tiny.
+
+Why not dp_accounting, which computes the same at whole orders? For Poisson sampling at real orders (version 0.6):
+- below order 2 its values exceed the exact ones, by 22 % at noise 0.7, rate 0.01 and order 1.1, and such orders decide
+  ε at low noise;
+- at high noise and low rates its sums of both signs cancel, and a value can come out below the exact one, by 2e-6 of
+  it at noise 100, rate 1e-6 and order 10.9: no upper bound any more;
+- it takes one order at a time, and a search for the noise asks for thousands of lists of orders.
+tests/accounting/ compares this module with quadrature in many digits, and with dp_accounting where that is exact.
 """
 
 from __future__ import annotations
@@ -17,7 +25,7 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.accounting.guarantee import Guarantee, guarantee
-from dosimeter.accounting.mechanism import Kind, Mechanism, Phase, mechanism, only
+from dosimeter.accounting.mechanism import Mechanism, Phase, PhaseKind, mechanism, only
 
 CONVERSIONS = ("improved", "classic")
 DEFAULT_ORDERS: tuple[float, ...] = (
@@ -218,13 +226,13 @@ def _without_replacement(noise: float, rate: float, orders: tuple[float, ...]) -
 
 # --- the accountant ---------------------------------------------------------------------------------------
 
-_KINDS = (Kind.GAUSSIAN, Kind.POISSON, Kind.WITHOUT_REPLACEMENT)
+_KINDS = (PhaseKind.GAUSSIAN, PhaseKind.POISSON, PhaseKind.WITHOUT_REPLACEMENT)
 
 
 def _phase_rdp(phase: Phase, orders: tuple[float, ...]) -> FloatArray:
-    if phase.kind is Kind.GAUSSIAN:
+    if phase.kind is PhaseKind.GAUSSIAN:
         one: FloatArray = np.array(orders) / (2 * phase.noise**2)
-    elif phase.kind is Kind.POISSON:
+    elif phase.kind is PhaseKind.POISSON:
         one = _poisson(phase.noise, phase.rate, orders)
     else:
         one = _without_replacement(phase.noise, phase.rate, orders)
@@ -256,9 +264,24 @@ def rdp(
     orders: Sequence[float] | None = None,
     method: str | None = None,
 ) -> Guarantee:
-    """ε through Rényi DP, by the improved or the classic conversion.
+    """Bound ε through Rényi DP.
 
-    The order is the best of `orders`; without such a list it is searched between 1.001 and 8192.
+    Args:
+        value: The mechanism.
+        delta: The δ of the guarantee.
+        conversion: "improved" (Canonne, Kamath and Steinke 2020) or "classic" (Mironov 2017).
+        orders: Rényi orders, of which the best counts; by default it is searched between 1.001 and 8192.
+        method: A name for the guarantee, other than "rdp" or "rdp-classic".
+
+    Returns:
+        The guarantee; `details["order"]` is the order that it rests on.
+
+    Raises:
+        InputError: If an argument is out of range, or Rényi DP has no bound for these neighbours.
+
+    >>> from dosimeter import DpSgd
+    >>> round(rdp(DpSgd(1.1, 0.02, 5000), delta=1e-5).epsilon, 2)
+    8.51
     """
     value = mechanism(value)
     delta = check.delta(delta, zero=False, why_not_zero="the Gaussian mechanism has no finite ε at δ = 0")
@@ -290,7 +313,9 @@ def rdp(
 def rough_epsilon(phases: tuple[Phase, ...], delta: float) -> float:
     """A quick ε for choosing grids and starting points; replaced records are taken as one record of double weight."""
     grid = np.array(_ROUGH_ORDERS)
-    near = [phase._replace(kind=Kind.POISSON) if phase.kind is Kind.POISSON_REPLACE else phase for phase in phases]
+    near = [
+        phase._replace(kind=PhaseKind.POISSON) if phase.kind is PhaseKind.POISSON_REPLACE else phase for phase in phases
+    ]
     total = np.sum([_phase_rdp(phase, _ROUGH_ORDERS) for phase in near], axis=0)
     return float(_epsilons(grid, total, delta, "improved").min())
 

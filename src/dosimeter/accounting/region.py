@@ -9,11 +9,11 @@ from typing import Any
 from dosimeter import _validate as check
 from dosimeter._optional import require
 from dosimeter._validate import InputError
+from dosimeter.accounting.accountants import account, dp_sgd
 from dosimeter.accounting.guarantee import Guarantee
 from dosimeter.accounting.mechanism import Mechanism
-from dosimeter.accounting.table import account, dp_sgd
 from dosimeter.estimate import Estimate, number, percent, plain
-from dosimeter.estimators.claims import change
+from dosimeter.estimators.wording import change
 
 
 def comparable(lower: Estimate, upper: Guarantee) -> bool:
@@ -158,8 +158,26 @@ def region_of_privacy(
     methods: Sequence[str] | None = ("naive", "advanced", "rdp", "pld"),
     lower: Sequence[Estimate] | None = None,
 ) -> NoiseSweep:
-    """The region of privacy of "That which we call private" (2019): upper bounds for each noise level and, where
-    `lower` gives one estimate for each level, what attacks have shown there.
+    """Compute the region of privacy of "That which we call private" (2019) over noise levels.
+
+    Args:
+        noise_multipliers: The noise levels.
+        delta: The δ of the guarantees.
+        sample_rate: Batch size over records.
+        steps: The number of steps.
+        sampling: "poisson", "without-replacement" or "shuffled".
+        neighbours: Whose ε; by default what the sampling can be bounded for.
+        methods: The accountants that bound ε from above.
+        lower: What attacks have shown: one estimate for each noise level.
+
+    Returns:
+        A row for each noise level, with every bound from above and from below.
+
+    Raises:
+        InputError: If an argument is out of range, or estimates and guarantees speak of different neighbours.
+
+    >>> region_of_privacy([1.0, 2.0], delta=1e-5, steps=10, methods=["pld"]).rows[0]["noise_multiplier"]
+    1.0
     """
     levels = check.finite_array("noise_multipliers", noise_multipliers).tolist()
     if lower is not None and len(lower) != len(levels):

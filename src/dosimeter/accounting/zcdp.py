@@ -36,7 +36,26 @@ def rho_to_epsilon(rho: float, delta: float, conversion: str = "improved") -> tu
 
 
 def zcdp(value: Mechanism, *, delta: float, conversion: str = "improved", method: str | None = None) -> Guarantee:
-    """ε through zCDP. Sampling is not used: the value holds for any batches, and is loose for small ones."""
+    """Bound ε through zero-concentrated DP.
+
+    Sampling is not used: the value holds for any batches, and is loose for small ones.
+
+    Args:
+        value: The mechanism.
+        delta: The δ of the guarantee.
+        conversion: "improved" or "classic", ε = ρ + 2√(ρ ln 1/δ).
+        method: A name for the guarantee, other than "zcdp" or "zcdp-classic".
+
+    Returns:
+        The guarantee.
+
+    Raises:
+        InputError: If an argument is out of range.
+
+    >>> from dosimeter import Gaussian
+    >>> round(zcdp(Gaussian(4.0), delta=1e-5).epsilon, 3)
+    1.012
+    """
     value = mechanism(value)
     delta = check.delta(delta, zero=False, why_not_zero="the Gaussian mechanism has no finite ε at δ = 0")
     check.choice("conversion", conversion, CONVERSIONS)

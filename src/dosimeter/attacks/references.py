@@ -53,7 +53,7 @@ def reference(content: Content, *, seed: int, variant: int = 0) -> Asked:
 
 def _classifier(content: Content, codes: IntArray, classes: int, seed: int, variant: int) -> Asked:
     if content.kind == "image" and has_torch():
-        from dosimeter.attacks.networks import image_classifier
+        from dosimeter.attacks.image_classifier import image_classifier
 
         epochs = IMAGE_EPOCHS[variant % len(IMAGE_EPOCHS)]
         logits = image_classifier(content.records, codes, classes=classes, seed=seed, epochs=epochs)

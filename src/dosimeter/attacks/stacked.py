@@ -186,7 +186,7 @@ def _hashed(content: Content) -> Any:
 def _fit(kind: str, seen: Any, member: BoolArray, rows: IntArray, seed: int) -> Any:
     """A function (features, rows) -> scores, fitted on these rows."""
     if isinstance(seen, Pictures):
-        from dosimeter.attacks.networks import image_classifier
+        from dosimeter.attacks.image_classifier import image_classifier
 
         logits = image_classifier(seen.records[rows], member[rows].astype(np.int64), classes=2, seed=seed)
         trees = _fit(kind, seen.matrix, member, rows, seed)

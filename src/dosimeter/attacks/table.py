@@ -172,7 +172,7 @@ _RMIA = AttackRow(
 )
 _INFORMIA = AttackRow(
     "informia",
-    "Measures by how much more than the population the target's confidence in the record exceeds that of shadow models.",
+    "Measures how much further than for the population the target's confidence exceeds that of shadow models.",
     relative.informia,
     (SIGNAL, SHADOWS),
     ("population", "mode", "offline_a", "scale"),

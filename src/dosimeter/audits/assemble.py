@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import takewhile
-from typing import Any
 
 import numpy as np
 
@@ -111,27 +109,3 @@ def distributions(members: FloatArray, nonmembers: FloatArray) -> Distributions:
     width = edges[1] - edges[0]
     shares = [np.histogram(np.clip(v, low, high), edges)[0] / (v.size * width) for v in (members, nonmembers)]
     return Distributions(numbers(edges), numbers(shares[0]), numbers(shares[1]))
-
-
-def fingerprint(features: Any, labels: Any) -> str:
-    """SHA-256 of a dataset's content, shape and type."""
-    digest = hashlib.sha256()
-    for part in (features, labels):
-        for piece in _pieces(part):
-            digest.update(piece)
-    return digest.hexdigest()
-
-
-def _pieces(part: Any) -> Iterator[bytes]:
-    if hasattr(part, "tocsr"):
-        csr = part.tocsr()
-        yield from (piece for array in (csr.data, csr.indices, csr.indptr) for piece in _pieces(array))
-    elif isinstance(part, (list, tuple)):
-        yield f"list of {len(part)}".encode()
-        yield from (piece for item in part for piece in _pieces(item))
-    elif part is None or isinstance(part, str):
-        yield repr(part).encode()
-    else:
-        array = np.asarray(part)
-        yield f"{array.shape}{array.dtype}".encode()
-        yield repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -14,8 +13,9 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any
 
+from dosimeter._progress import Progress
 from dosimeter._validate import InputError, show
-from dosimeter.datasets._files import MEGA, sha256_of
+from dosimeter.datasets._raw_files import MEGA, sha256_of
 from dosimeter.reading import writing
 
 TIMEOUT = 30.0  # seconds without a byte
@@ -94,7 +94,7 @@ def _copy(answer: Any, file: IO[bytes], url: str, limit: int) -> str:
     if total is not None and total > limit:
         raise too_long
     digest, done = hashlib.sha256(), 0
-    with _Progress(url, total) as progress:
+    with _progress(url, total) as progress:
         while True:
             with _network():
                 chunk = answer.read(_CHUNK)
@@ -111,36 +111,14 @@ def _copy(answer: Any, file: IO[bytes], url: str, limit: int) -> str:
     return digest.hexdigest()
 
 
-class _Progress:
-    """A bar on a terminal, one line elsewhere."""
+def _progress(url: str, total: int | None) -> Progress:
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 
-    def __init__(self, url: str, total: int | None) -> None:
-        self.bar: Any = None
-        self.task: Any = None
-        size = "" if total is None else f" ({total / MEGA:.1f} MiB)"
-        if not sys.stderr.isatty():
-            print(f"Downloading {url}{size}.", file=sys.stderr, flush=True)
-            return
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
-
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-        self.bar = Bar(*columns, console=Console(stderr=True), transient=True)
-        self.task = self.bar.add_task(url.rpartition("/")[2], total=total)
-
-    def __enter__(self) -> _Progress:
-        if self.bar is not None:
-            self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-
-    def advance(self, done: int) -> None:
-        if self.bar is not None:
-            self.bar.update(self.task, completed=done)
+    size = "" if total is None else f" ({total / MEGA:.1f} MiB)"
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    progress = Progress(total, f"Downloading {url}{size}", label=url.rpartition("/")[2], columns=columns)
+    progress.announce()
+    return progress
 
 
 def _note(path: Path) -> Path:

@@ -12,7 +12,7 @@ from typing import IO
 import numpy as np
 
 from dosimeter._validate import InputError, show
-from dosimeter.datasets import _files
+from dosimeter.datasets import _raw_files
 from dosimeter.datasets.tables import Array, Contents
 
 _BLOCK = 1 << 22
@@ -42,7 +42,7 @@ def _archive(paths: Sequence[Path], *, bits: int, classes: int, features: str, l
     heads: list[str] = []
     blocks: list[Array] = []
     names = [features] if labels is None else [features, labels]
-    with _files.tar_members(path, names, _LIMIT) as members:
+    with _raw_files.tar_members(path, names, _LIMIT) as members:
         for name, stream in members:
             if name == labels:
                 heads = stream.read(_LABELS).decode("ascii", "replace").split()
@@ -124,7 +124,7 @@ def _whole(texts: Sequence[str], path: Path) -> Array:
 
 def _arrays(paths: Sequence[Path], *, bits: int, classes: int) -> Contents:
     path = paths[0]
-    columns = {name.lower(): values for name, values in _files.arrays(path, _NPZ_LIMIT).items()}
+    columns = {name.lower(): values for name, values in _raw_files.arrays(path, _NPZ_LIMIT).items()}
     names = ("features", "labels") if "features" in columns else ("x", "y")
     if not set(names) <= set(columns):
         raise InputError(f"{path} must hold the arrays x and y; it holds {show(', '.join(columns), 90)}.")

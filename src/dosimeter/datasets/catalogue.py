@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dosimeter.datasets import bits, census, images, text
-from dosimeter.datasets._files import MEGA
+from dosimeter.datasets._raw_files import MEGA
 from dosimeter.datasets.dataset import Task
 from dosimeter.datasets.tables import Contents
 
@@ -34,7 +34,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Form:
+class FileForm:
     """One form in which a data set may be had: its files together, their reader, and what must come out."""
 
     files: tuple[File, ...]
@@ -45,16 +45,18 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """A data set: its origin in words, its task, its forms, the compact one first."""
 
     origin: str
     task: Task
-    forms: tuple[Form, ...]
+    forms: tuple[FileForm, ...]
 
 
-def _local(name: str, read: Callable[[Sequence[Path]], Contents], records: int, fingerprint: str | None = None) -> Form:
-    return Form((File(name),), read, records, fingerprint)
+def _local(
+    name: str, read: Callable[[Sequence[Path]], Contents], records: int, fingerprint: str | None = None
+) -> FileForm:
+    return FileForm((File(name),), read, records, fingerprint)
 
 
 def _shokri(name: str, limit: int) -> File:
@@ -83,13 +85,13 @@ CIFAR_20K = "8bb9d137812f91e394ac305e5e983a2bad23f438bf5410d563e24bc939db9320"
 SST2 = "92524e9f37b4ca79a0a2d44ce3ed4834fe1e54e98eb6c8e318e3c4db6490d785"
 WIKITEXT = "a7fa4aa08de40fea470caf6d216aec9a9990ae07f9d6ca7eff2bdd6e612fbb2e"
 
-CATALOGUE: dict[str, Entry] = {
-    "adult": Entry(
+CATALOGUE: dict[str, CatalogueEntry] = {
+    "adult": CatalogueEntry(
         f"UCI Adult (Becker and Kohavi 1996), {_UCI}/dataset/2/adult",
         "tabular",
         (
             _local("adult.csv.gz", census.adult_csv, 45_222, ADULT),
-            Form(
+            FileForm(
                 (
                     File(
                         "adult.data",
@@ -108,36 +110,36 @@ CATALOGUE: dict[str, Entry] = {
             ),
         ),
     ),
-    "purchase100": Entry(
+    "purchase100": CatalogueEntry(
         f"Purchase-100 ({_SHOKRI})",
         "tabular",
         (
             _local("purchase100.npz", bits.arrays(600, 100), 197_324),
-            Form(
+            FileForm(
                 (_shokri("dataset_purchase.tgz", 512 * MEGA),),
                 bits.archive(600, 100, features="dataset_purchase"),
                 197_324,
             ),
         ),
     ),
-    "texas100": Entry(
+    "texas100": CatalogueEntry(
         f"Texas-100 ({_SHOKRI})",
         "tabular",
         (
             _local("texas100.npz", bits.arrays(6_169, 100), 67_330),
-            Form(
+            FileForm(
                 (_shokri("dataset_texas.tgz", 512 * MEGA),),
                 bits.archive(6_169, 100, features="texas/100/feats", labels="texas/100/labels"),
                 67_330,
             ),
         ),
     ),
-    "location30": Entry(
+    "location30": CatalogueEntry(
         f"Location-30, check-ins in Bangkok ({_SHOKRI})",
         "tabular",
         (
             _local("location30.npz", bits.arrays(446, 30), 5_010, LOCATION),
-            Form(
+            FileForm(
                 (_shokri("dataset_location.tgz", 64 * MEGA),),
                 bits.archive(446, 30, features="bangkok"),
                 5_010,
@@ -145,12 +147,12 @@ CATALOGUE: dict[str, Entry] = {
             ),
         ),
     ),
-    "mnist": Entry(
+    "mnist": CatalogueEntry(
         "MNIST (LeCun, Bottou, Bengio and Haffner 1998)",
         "image",
         (
             _local("mnist.npz", images.mnist_arrays(images.DIGITS), 70_000, MNIST),
-            Form(
+            FileForm(
                 _idx(
                     (
                         "https://ossci-datasets.s3.amazonaws.com/mnist",
@@ -168,12 +170,12 @@ CATALOGUE: dict[str, Entry] = {
             ),
         ),
     ),
-    "fashion_mnist": Entry(
+    "fashion_mnist": CatalogueEntry(
         "Fashion-MNIST (Xiao, Rasul and Vollgraf 2017), https://github.com/zalandoresearch/fashion-mnist",
         "image",
         (
             _local("fashion_mnist.npz", images.mnist_arrays(images.CLOTHES), 70_000, FASHION),
-            Form(
+            FileForm(
                 _idx(
                     (
                         "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion",
@@ -191,11 +193,11 @@ CATALOGUE: dict[str, Entry] = {
             ),
         ),
     ),
-    "cifar10": Entry(
+    "cifar10": CatalogueEntry(
         "CIFAR-10 (Krizhevsky 2009), https://www.cs.toronto.edu/~kriz/cifar.html",
         "image",
         (
-            Form(
+            FileForm(
                 (
                     File(
                         "cifar-10-binary.tar.gz",
@@ -210,12 +212,12 @@ CATALOGUE: dict[str, Entry] = {
             _local("cifar10_20k.npz", images.cifar_deltas, 30_000, CIFAR_20K),
         ),
     ),
-    "sst2": Entry(
+    "sst2": CatalogueEntry(
         "SST-2 (Socher et al. 2013; GLUE, Wang et al. 2019), https://gluebenchmark.com",
         "text",
         (
             _local("sst2.csv.gz", text.sst2_csv, 70_042, SST2),
-            Form(
+            FileForm(
                 (
                     File(
                         "SST-2.zip",
@@ -226,7 +228,7 @@ CATALOGUE: dict[str, Entry] = {
                 text.sst2_glue,
                 68_221,
             ),
-            Form(
+            FileForm(
                 tuple(
                     File(name, (f"{_HUB}/{name}",))
                     for name in (
@@ -240,12 +242,12 @@ CATALOGUE: dict[str, Entry] = {
             ),
         ),
     ),
-    "wikitext2": Entry(
+    "wikitext2": CatalogueEntry(
         "WikiText-2 (Merity, Xiong, Bradbury and Socher 2016), Creative Commons Attribution-ShareAlike",
         "language",
         (
             _local("wikitext2.npz", text.wikitext_arrays, 29_119, WIKITEXT),
-            Form(
+            FileForm(
                 tuple(
                     File(f"{part}.txt", (f"{_TOKENS}/{part}.txt",), digest)
                     for part, digest in (
@@ -261,12 +263,12 @@ CATALOGUE: dict[str, Entry] = {
             ),
         ),
     ),
-    "german_credit": Entry(
+    "german_credit": CatalogueEntry(
         f"UCI Statlog German Credit (Hofmann 1994), {_UCI}/dataset/144",
         "tabular",
         (
             _local("german_credit.csv.gz", census.german_csv, 1_000, GERMAN),
-            Form(
+            FileForm(
                 (File("german.data", (f"{_OLD_UCI}/statlog/german/german.data",)),),
                 census.german_uci,
                 1_000,
@@ -274,18 +276,18 @@ CATALOGUE: dict[str, Entry] = {
             ),
         ),
     ),
-    "bank_marketing": Entry(
+    "bank_marketing": CatalogueEntry(
         f"UCI Bank Marketing, bank-additional-full (Moro, Rita and Cortez 2014), {_UCI}/dataset/222",
         "tabular",
         (
             _local("bank_marketing.csv.gz", census.bank_csv, 41_188, BANK),
-            Form(
+            FileForm(
                 (File("bank-additional.zip", (f"{_OLD_UCI}/00222/bank-additional.zip",)),),
                 census.bank_uci,
                 41_188,
                 BANK,
             ),
-            Form(
+            FileForm(
                 (File("bank+marketing.zip", (f"{_UCI}/static/public/222/bank+marketing.zip",)),),
                 census.bank_uci,
                 41_188,
@@ -293,12 +295,12 @@ CATALOGUE: dict[str, Entry] = {
             ),
         ),
     ),
-    "credit_default": Entry(
+    "credit_default": CatalogueEntry(
         f"UCI Default of Credit Card Clients (Yeh 2009), {_UCI}/dataset/350",
         "tabular",
         (
             _local("credit_default.csv.gz", census.credit_csv, 30_000, CREDIT),
-            Form(
+            FileForm(
                 (File("dataset_42477.pq", ("https://data.openml.org/datasets/0004/42477/dataset_42477.pq",)),),
                 census.credit_openml,
                 30_000,

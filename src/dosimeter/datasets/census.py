@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dosimeter._validate import InputError
-from dosimeter.datasets import _files
+from dosimeter.datasets import _raw_files
 from dosimeter.datasets.tables import LIMIT, Contents, Schema, columns_of, encode, read_csv
 
 _COUNTRIES = (
@@ -148,8 +148,8 @@ def adult_uci(paths: Sequence[Path]) -> Contents:
     columns = (*ADULT.columns, ADULT.label)
     table: dict[str, list[str]] = {name: [] for name in (*columns, "split")}
     for path, part in zip(paths, ("train", "test"), strict=True):
-        content = _files.text(_files.plain(path, LIMIT), path)
-        lines = [row for row in _files.rows(content, path) if not row[0].startswith("|")]
+        content = _raw_files.text(_raw_files.plain(path, LIMIT), path)
+        lines = [row for row in _raw_files.rows(content, path) if not row[0].startswith("|")]
         found = columns_of(lines, columns, path)
         found[ADULT.label] = [label.removesuffix(".") for label in found[ADULT.label]]
         for name in columns:
@@ -166,7 +166,7 @@ def german_csv(paths: Sequence[Path]) -> Contents:
 def german_uci(paths: Sequence[Path]) -> Contents:
     """german.data of the UCI repository: codes separated by blanks, no header."""
     path = paths[0]
-    rows = [line.split() for line in _files.text(_files.plain(path, LIMIT), path).splitlines() if line.strip()]
+    rows = [line.split() for line in _raw_files.text(_raw_files.plain(path, LIMIT), path).splitlines() if line.strip()]
     return encode(columns_of(rows, (*GERMAN.columns, GERMAN.label), path), GERMAN, path)
 
 
@@ -179,8 +179,10 @@ def bank_uci(paths: Sequence[Path]) -> Contents:
     """bank-additional.zip of the UCI repository, or bank+marketing.zip, which has it inside."""
     path = paths[0]
     inner = () if path.name.startswith("bank-additional") else ("bank-additional.zip",)
-    content = _files.text(_files.zip_member(path, (*inner, "bank-additional/bank-additional-full.csv"), LIMIT), path)
-    rows = _files.rows(content, path, separator=";")
+    content = _raw_files.text(
+        _raw_files.zip_member(path, (*inner, "bank-additional/bank-additional-full.csv"), LIMIT), path
+    )
+    rows = _raw_files.rows(content, path, separator=";")
     return encode(columns_of(rows[1:], rows[0] if rows else (), path), BANK, path)
 
 
@@ -193,7 +195,7 @@ def credit_openml(paths: Sequence[Path]) -> Contents:
     """OpenML's data set 42477 as .parquet: columns x1 to x23 in the order of the source, and y."""
     path = paths[0]
     given = [*(f"x{number}" for number in range(1, len(CREDIT.columns) + 1)), "y"]
-    table = _files.parquet(path, given, 10**6)
+    table = _raw_files.parquet(path, given, 10**6)
     texts = {}
     for name, own in zip(given, (*CREDIT.columns, CREDIT.label), strict=True):
         try:

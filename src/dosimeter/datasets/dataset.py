@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -14,21 +13,20 @@ import numpy.typing as npt
 from dosimeter import _validate as check
 from dosimeter._validate import InputError, IntArray, show
 from dosimeter.evidence import fair_coins
+from dosimeter.records import fingerprint, take
 
 Array: TypeAlias = npt.NDArray[Any]
 Task: TypeAlias = Literal["tabular", "image", "text", "language"]
 Pair: TypeAlias = tuple[Array, Array | None]
 
-_BLOCK = 1 << 24
-
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Records X (one row a record) and labels y (whole numbers that point into `class_names`).
+    """Records X (one row for each) and labels y (whole numbers that point into `class_names`).
 
     X is float32 for tables and images, and an array of strings for texts; y is None for language modelling.
     `raw` has what the source says of each record beside that (the columns before encoding, the source's own split),
-    one entry a record. `fingerprint` is the SHA-256 of X and y. All arrays are read-only.
+    one entry for each record. `fingerprint` is the SHA-256 of X and y. All arrays are read-only.
     """
 
     name: str
@@ -74,29 +72,8 @@ class Dataset:
         if outside.any():
             wrong = int(index[np.argmax(outside)])
             raise InputError(f"rows holds {wrong}, and {self.name} has rows 0 to {len(self) - 1}; take others.")
-        X, y = self.X[index], None if self.y is None else self.y[index]
-        raw = None if self.raw is None else {name: values[index] for name, values in self.raw.items()}
+        X, y, raw = take(self.X, index), take(self.y, index), take(self.raw, index)
         return replace(self, X=X, y=y, raw=raw, fingerprint=fingerprint(X, y))
-
-
-def fingerprint(X: Array, y: Array | None) -> str:
-    """SHA-256 of the type, shape and content of X and y, the same on every machine."""
-    digest = hashlib.sha256()
-    for values in (X, y):
-        if values is None:
-            digest.update(b"none\n")
-        elif values.dtype.kind in "TU":
-            digest.update(f"text {values.shape}\n".encode())
-            for text in values.tolist():
-                data = text.encode("utf-8")
-                digest.update(b"%d:" % len(data) + data)
-        else:
-            portable = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<"))
-            digest.update(f"{portable.dtype.str} {portable.shape}\n".encode())
-            view = portable.reshape(-1).view(np.uint8)
-            for start in range(0, view.size, _BLOCK):
-                digest.update(view[start : start + _BLOCK].data)
-    return digest.hexdigest()
 
 
 def split(dataset: Dataset, *, sizes: Sequence[int], seed: int) -> tuple[Dataset, ...]:

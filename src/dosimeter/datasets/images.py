@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from dosimeter._validate import InputError, show
-from dosimeter.datasets import _files
-from dosimeter.datasets._files import MEGA
+from dosimeter.datasets import _raw_files
+from dosimeter.datasets._raw_files import MEGA
 from dosimeter.datasets.tables import Array, Contents
 
 _LIMIT = 512 * MEGA
@@ -51,7 +51,7 @@ def _mnist_idx(paths: Sequence[Path], *, classes: tuple[str, ...]) -> Contents:
 
 def _idx(path: Path) -> Array:
     """An array of bytes in the idx format: two zeros, 8 for bytes, the number of dimensions, the dimensions."""
-    data = _files.plain(path, _LIMIT)
+    data = _raw_files.plain(path, _LIMIT)
     dimensions = data[3] if len(data) > 4 and data[:3] == b"\0\0\x08" else 0
     shape = tuple(np.frombuffer(data, ">u4", dimensions, 4).tolist()) if len(data) >= 4 + 4 * dimensions else ()
     if not shape or math.prod(shape) != len(data) - 4 - 4 * dimensions:
@@ -79,7 +79,7 @@ def cifar_binary(paths: Sequence[Path]) -> Contents:
     """cifar-10-binary.tar.gz: records of one byte for the class and 3 072 for the pixels."""
     path, size = paths[0], 1 + math.prod(_CIFAR)
     batches: dict[str, Array] = {}
-    with _files.tar_members(path, _BATCHES, _LIMIT) as members:
+    with _raw_files.tar_members(path, _BATCHES, _LIMIT) as members:
         for name, stream in members:
             data = stream.read()
             if not data or len(data) % size:
@@ -91,7 +91,7 @@ def cifar_binary(paths: Sequence[Path]) -> Contents:
 
 
 def _four(path: Path, names: Sequence[str]) -> list[Array]:
-    columns = _files.arrays(path, _LIMIT)
+    columns = _raw_files.arrays(path, _LIMIT)
     absent = [name for name in names if name not in columns]
     if absent:
         raise InputError(f"{path} has no array {absent[0]}; it has {show(', '.join(columns), 90)}.")

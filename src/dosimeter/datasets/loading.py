@@ -9,9 +9,10 @@ from pathlib import Path
 from dosimeter import _validate as check
 from dosimeter._validate import InputError, show
 from dosimeter.datasets import _fetch, bundled
-from dosimeter.datasets.catalogue import CATALOGUE, Entry, Form
-from dosimeter.datasets.dataset import Dataset, Task, fingerprint
+from dosimeter.datasets.catalogue import CATALOGUE, CatalogueEntry, FileForm
+from dosimeter.datasets.dataset import Dataset, Task
 from dosimeter.datasets.tables import Contents
+from dosimeter.records import fingerprint
 
 VARIABLE = "DOSIMETER_DATA"
 
@@ -91,7 +92,7 @@ def _places(folder: str | os.PathLike[str] | None) -> Iterator[Path]:
     yield cache_folder()
 
 
-def _find(name: str, entry: Entry, places: Sequence[Path]) -> tuple[Form, list[Path]] | None:
+def _find(name: str, entry: CatalogueEntry, places: Sequence[Path]) -> tuple[FileForm, list[Path]] | None:
     for place in places:
         for form in entry.forms:
             for folder in (place / name, place) if form.flat else (place / name,):
@@ -101,7 +102,7 @@ def _find(name: str, entry: Entry, places: Sequence[Path]) -> tuple[Form, list[P
     return None
 
 
-def _fetched(name: str, entry: Entry, places: Sequence[Path], download: bool) -> tuple[Form, list[Path]]:
+def _fetched(name: str, entry: CatalogueEntry, places: Sequence[Path], download: bool) -> tuple[FileForm, list[Path]]:
     reasons = []
     target = places[-1] / name
     for form in entry.forms if download else ():
@@ -123,7 +124,7 @@ def _fetched(name: str, entry: Entry, places: Sequence[Path], download: bool) ->
     )
 
 
-def _verify(dataset: Dataset, form: Form, path: Path) -> None:
+def _verify(dataset: Dataset, form: FileForm, path: Path) -> None:
     """Refuse data that are in the right form but not the right data."""
     remedy = "get the file again, or pass verify=False for a version of your own."
     if len(dataset) != form.records:

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dosimeter._validate import InputError, show
-from dosimeter.datasets import _files
-from dosimeter.datasets._files import MEGA
+from dosimeter.datasets import _raw_files
+from dosimeter.datasets._raw_files import MEGA
 
 Array: TypeAlias = npt.NDArray[Any]
 LIMIT = 64 * MEGA
@@ -123,7 +123,7 @@ def columns_of(rows: Sequence[Sequence[str]], names: Sequence[str], path: Path) 
 
 def read_csv(path: Path) -> dict[str, list[str]]:
     """The columns of a .csv.gz file with a header."""
-    rows = _files.rows(_files.text(_files.plain(path, LIMIT), path), path)
+    rows = _raw_files.rows(_raw_files.text(_raw_files.plain(path, LIMIT), path), path)
     if not rows:
         raise InputError(f"{path} is empty; get it again.")
     return columns_of(rows[1:], rows[0], path)

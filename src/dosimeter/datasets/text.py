@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from dosimeter._validate import InputError, show
-from dosimeter.datasets import _files
-from dosimeter.datasets._files import MEGA
+from dosimeter.datasets import _raw_files
+from dosimeter.datasets._raw_files import MEGA
 from dosimeter.datasets.tables import Array, Contents, columns_of, read_csv
 
 SENTIMENTS = ("negative", "positive")
@@ -33,7 +33,7 @@ def sst2_glue(paths: Sequence[Path]) -> Contents:
     labels: list[str] = []
     splits: list[str] = []
     for part in ("train", "dev"):
-        content = _files.text(_files.zip_member(path, [f"SST-2/{part}.tsv"], _LIMIT), path)
+        content = _raw_files.text(_raw_files.zip_member(path, [f"SST-2/{part}.tsv"], _LIMIT), path)
         rows = [line.split("\t") for line in content.split("\n") if line.strip()]
         table = columns_of(rows[1:], ("sentence", "label"), path)
         sentences += table["sentence"]
@@ -48,7 +48,7 @@ def sst2_hub(paths: Sequence[Path]) -> Contents:
     labels: list[str] = []
     splits: list[str] = []
     for path, part in zip(paths, ("train", "dev"), strict=True):
-        found = _files.parquet(path, ("sentence", "label"), 10**6)
+        found = _raw_files.parquet(path, ("sentence", "label"), 10**6)
         sentences += map(str, found["sentence"])
         labels += map(str, found["label"])
         splits += [part] * len(found["label"])
@@ -67,19 +67,19 @@ def _sentences(sentences: Sequence[str], labels: Sequence[str], splits: Sequence
 
 def wikitext_arrays(paths: Sequence[Path]) -> Contents:
     """wikitext2.npz: the UTF-8 bytes of the three token files."""
-    columns = _files.arrays(paths[0], _LIMIT)
+    columns = _raw_files.arrays(paths[0], _LIMIT)
     absent = [name for name in _PARTS if name not in columns]
     if absent:
         raise InputError(f"{paths[0]} has no array {absent[0]}; it has {show(', '.join(columns), 90)}.")
     for name in _PARTS:
         if columns[name].dtype != np.uint8 or columns[name].ndim != 1:
             raise InputError(f"{paths[0]}: array {name} is not a row of bytes; get the file again.")
-    return _articles([_files.text(columns[name].tobytes(), paths[0]) for name in _PARTS], [paths[0]] * 3)
+    return _articles([_raw_files.text(columns[name].tobytes(), paths[0]) for name in _PARTS], [paths[0]] * 3)
 
 
 def wikitext_files(paths: Sequence[Path]) -> Contents:
     """The three token files themselves."""
-    return _articles([_files.text(_files.plain(path, _LIMIT), path) for path in paths], paths)
+    return _articles([_raw_files.text(_raw_files.plain(path, _LIMIT), path) for path in paths], paths)
 
 
 def _articles(texts: Sequence[str], paths: Sequence[Path]) -> Contents:

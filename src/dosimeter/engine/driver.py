@@ -14,12 +14,12 @@ import numpy.typing as npt
 from dosimeter import _validate as check
 from dosimeter._validate import InputError, show
 from dosimeter.engine.leases import Leases
-from dosimeter.engine.pool import Inline, Pool, cores
-from dosimeter.engine.progress import Progress
+from dosimeter.engine.pool import Inline, WorkerPool, cores
+from dosimeter.engine.progress import TaskProgress
 from dosimeter.engine.scratch import Logs, Scratch
 from dosimeter.engine.store import Store
-from dosimeter.engine.tasks import Arrays, Function, Result, Task, checked_shared, fingerprint, function_name, key_of
-from dosimeter.engine.work import LostWorkersError, Outcome
+from dosimeter.engine.tasks import Arrays, Function, Result, Task, checked_shared, function_name, hash_of_arrays, key_of
+from dosimeter.engine.work import LostWorkersError, TaskOutcome
 
 _IN_MEMORY = 256_000_000  # bytes of results that wait for their turn in memory; further ones wait on the disk
 _PATIENCE = 6  # times that a task may be lost to kills or want of memory, the last time alone
@@ -75,9 +75,9 @@ def run(
     if memory is not None:
         memory = check.whole("memory", memory, 1, "pass bytes, e.g. 8 * 10**9")
     arrays = checked_shared(shared)
-    print_ = fingerprint(arrays) if store is not None else ""
+    print_ = hash_of_arrays(arrays) if store is not None else ""
 
-    def open_pool() -> Pool:
+    def open_pool() -> WorkerPool:
         if engine == "inline":
             return Inline(function, arrays)
         if engine == "local":
@@ -89,7 +89,7 @@ def run(
         return Ray(function, arrays, address=engine, workers=workers, timeout=timeout)
 
     keys = [key_of(function, task, version=version, shared_fingerprint=print_) for task in todo] if store else None
-    run_ = _Run(name, todo, keys, store, open_pool, retries, memory, Progress(len(todo), shown=bool(progress)))
+    run_ = _Run(name, todo, keys, store, open_pool, retries, memory, TaskProgress(len(todo), shown=bool(progress)))
     return run_.results()
 
 
@@ -107,14 +107,14 @@ class _Run:
         tasks: list[Task],
         keys: list[str] | None,
         store: Store | None,
-        open_pool: Callable[[], Pool],
+        open_pool: Callable[[], WorkerPool],
         retries: int,
         memory: int | None,
-        progress: Progress,
+        progress: TaskProgress,
     ) -> None:
         self._name, self._tasks, self._keys, self._store = name, tasks, keys, store
         self._open_pool, self._retries, self._memory, self._progress = open_pool, retries, memory, progress
-        self._pool: Pool | None = None
+        self._pool: WorkerPool | None = None
         self._begun = False
         self._again: deque[int] = deque()
         self._turn = self._next = self._running = self._peak = self._held = 0
@@ -234,7 +234,7 @@ class _Run:
         if self._leases is not None:
             self._leases.working = now
 
-    def _settle(self, index: int, outcome: Outcome) -> None:
+    def _settle(self, index: int, outcome: TaskOutcome) -> None:
         self._measure(outcome)
         if outcome.lost:
             self._lose(index, outcome)
@@ -253,7 +253,7 @@ class _Run:
         if self._leases is not None:
             self._leases.release(self._key(index))
 
-    def _lose(self, index: int, outcome: Outcome) -> None:
+    def _lose(self, index: int, outcome: TaskOutcome) -> None:
         """A task whose process was killed or found no memory says nothing of itself: again, with fewer at a time."""
         assert self._pool is not None
         self._losses[index] += 1
@@ -286,7 +286,7 @@ class _Run:
         assert self._pool is not None
         self._pool.allow(min(self._pace or _MANY, self._fit or _MANY))
 
-    def _keep(self, index: int, outcome: Outcome) -> None:
+    def _keep(self, index: int, outcome: TaskOutcome) -> None:
         assert outcome.arrays is not None
         if self._store is not None:
             self._store.put(self._key(index), outcome.arrays, outcome.info)
@@ -302,7 +302,7 @@ class _Run:
             self._finished[index] = _OnDisk(cached=False)
         self._progress.step()
 
-    def _measure(self, outcome: Outcome) -> None:
+    def _measure(self, outcome: TaskOutcome) -> None:
         if self._memory is None or outcome.peak <= self._peak or self._pool is None:
             return
         if outcome.peak > self._memory >= self._peak:

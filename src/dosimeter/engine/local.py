@@ -29,7 +29,7 @@ from dosimeter.engine.work import (
     LOG_TAIL,
     WORKER,
     LostWorkersError,
-    Outcome,
+    TaskOutcome,
     call,
     environment,
     forget_peak,
@@ -90,6 +90,35 @@ class _Worker:
             self.output.unlink()
 
 
+class _IdleWorkers:
+    """Workers of earlier runs that wait for the next one; they end with this process."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Worker] = []
+        atexit.register(self.close)
+
+    def keep(self, worker: _Worker) -> None:
+        """Hold on to a worker that was told to wait."""
+        self._waiting.append(worker)
+
+    def take(self) -> _Worker | None:
+        """A worker that still waits."""
+        while self._waiting:
+            worker = self._waiting.pop()
+            if worker.process.is_alive():
+                return worker
+            worker.kill()
+        return None
+
+    def close(self) -> None:
+        """End all of them."""
+        while self._waiting:
+            self._waiting.pop().kill()
+
+
+_idle = _IdleWorkers()  # one for the process: a worker outlives the run that started it, and the next run finds it here
+
+
 class Local:
     """Worker processes, started anew (spawn) with one thread each; shared arrays are mapped from one set of files.
 
@@ -133,7 +162,7 @@ class Local:
     def staff(self, tasks: int) -> None:
         while len(self._crew) < min(self._allowed, tasks):
             time.sleep(self._pause)
-            worker = (self._keep and _unparked()) or _Worker(self._count, self._function)
+            worker = (self._keep and _idle.take()) or _Worker(self._count, self._function)
             worker.assign(self._count, self._scratch.folder, self._function, self._files)
             self._crew.append(worker)
             self._count += 1
@@ -149,7 +178,7 @@ class Local:
         with contextlib.suppress(OSError):  # a worker that has just died is found by `wait`
             worker.connection.send(("task", task))
 
-    def wait(self, seconds: float | None = None) -> list[tuple[int, Outcome]]:
+    def wait(self, seconds: float | None = None) -> list[tuple[int, TaskOutcome]]:
         handles: dict[Any, _Worker] = {}
         for worker in self._crew:
             handles[worker.connection] = handles[worker.process.sentinel] = worker
@@ -164,7 +193,7 @@ class Local:
         while self._crew:
             worker = self._crew[-1]
             if self._keep and worker.ready and worker.ticket is None and worker.park():
-                _parked.append(self._crew.pop())
+                _idle.keep(self._crew.pop())
             else:
                 self._dismiss(worker)
         self._scratch.close()
@@ -176,7 +205,7 @@ class Local:
         left = max(0.0, min(started) + self._timeout - time.monotonic())
         return left if seconds is None else min(left, seconds)
 
-    def _listen(self, worker: _Worker) -> list[tuple[int, Outcome]]:
+    def _listen(self, worker: _Worker) -> list[tuple[int, TaskOutcome]]:
         try:
             kind, content = worker.connection.recv() if worker.connection.poll() else ("dead", None)
         except (EOFError, OSError):
@@ -191,12 +220,12 @@ class Local:
                 "that they can import."
             )
         ticket = worker.ticket
-        if kind == "done" and ticket is not None and isinstance(content, Outcome):
+        if kind == "done" and ticket is not None and isinstance(content, TaskOutcome):
             worker.ticket = None
             return [(ticket, content)]
         return self._buried(worker)
 
-    def _buried(self, worker: _Worker) -> list[tuple[int, Outcome]]:
+    def _buried(self, worker: _Worker) -> list[tuple[int, TaskOutcome]]:
         worker.process.join()
         code, said = worker.process.exitcode, worker.said()
         self._dismiss(worker)
@@ -204,7 +233,7 @@ class Local:
             self._false_start(code)
         if worker.ticket is None:
             return []
-        return [(worker.ticket, Outcome(error=f"its process {_manner(code)}", log=said, lost=killed(code)))]
+        return [(worker.ticket, TaskOutcome(error=f"its process {_manner(code)}", log=said, lost=killed(code)))]
 
     def _false_start(self, code: int | None) -> None:
         """Count a process that ended before it was ready; refuse to go on when there is no hope."""
@@ -227,7 +256,7 @@ class Local:
             "work under `if __name__ == '__main__':`; or pass engine='inline'."
         )
 
-    def _overdue(self) -> list[tuple[int, Outcome]]:
+    def _overdue(self) -> list[tuple[int, TaskOutcome]]:
         if self._timeout is None:
             return []
         late = time.monotonic() - self._timeout
@@ -236,31 +265,12 @@ class Local:
             said = _last_words(worker)
             self._dismiss(worker)
             assert worker.ticket is not None
-            outcomes.append((worker.ticket, Outcome(error=f"it took longer than {self._timeout:g} s", log=said)))
+            outcomes.append((worker.ticket, TaskOutcome(error=f"it took longer than {self._timeout:g} s", log=said)))
         return outcomes
 
     def _dismiss(self, worker: _Worker) -> None:
         self._crew.remove(worker)
         worker.kill()
-
-
-_parked: list[_Worker] = []
-
-
-def _unparked() -> _Worker | None:
-    """A worker of an earlier run that still waits."""
-    while _parked:
-        worker = _parked.pop()
-        if worker.process.is_alive():
-            return worker
-        worker.kill()
-    return None
-
-
-@atexit.register
-def _end_parked() -> None:
-    while _parked:
-        _parked.pop().kill()
 
 
 def _manner(code: int | None) -> str:
@@ -363,10 +373,10 @@ def _forget_output() -> None:
     os.ftruncate(1, 0)
 
 
-def _with_output(outcome: Outcome, output: str) -> Outcome:
+def _with_output(outcome: TaskOutcome, output: str) -> TaskOutcome:
     sys.stdout.flush()
     sys.stderr.flush()
     if os.fstat(1).st_size == 0:
         return outcome
     said = Path(output).read_text(encoding="utf-8", errors="replace")[-LOG_TAIL:]
-    return Outcome(outcome.arrays, outcome.info, outcome.error, f"{said}\n{outcome.log}".lstrip("\n"), outcome.peak)
+    return TaskOutcome(outcome.arrays, outcome.info, outcome.error, f"{said}\n{outcome.log}".lstrip("\n"), outcome.peak)

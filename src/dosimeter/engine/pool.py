@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from dosimeter.engine.tasks import Function, Task
-from dosimeter.engine.work import Outcome, call
+from dosimeter.engine.work import TaskOutcome, call
 
 
-class Pool(Protocol):
+class WorkerPool(Protocol):
     """Takes tasks under ticket numbers and reports outcomes in the order of finishing; never retries by itself."""
 
     @property
@@ -31,7 +31,7 @@ class Pool(Protocol):
     def submit(self, ticket: int, task: Task) -> None:
         """Start a task, or have it start soon."""
 
-    def wait(self, seconds: float | None = None) -> list[tuple[int, Outcome]]:
+    def wait(self, seconds: float | None = None) -> list[tuple[int, TaskOutcome]]:
         """Wait until something happens, or so many seconds; the finished tickets, perhaps none."""
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class Inline:
     def submit(self, ticket: int, task: Task) -> None:
         self._next = (ticket, task)
 
-    def wait(self, seconds: float | None = None) -> list[tuple[int, Outcome]]:
+    def wait(self, seconds: float | None = None) -> list[tuple[int, TaskOutcome]]:
         assert self._next is not None, "wait without a task"
         (ticket, task), self._next = self._next, None
         return [(ticket, call(self._function, task, self._shared))]

@@ -7,8 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from dosimeter._progress import started_bar
 
-class Progress:
+
+class TaskProgress:
     """Counts finished tasks; everything goes to standard error."""
 
     def __init__(self, total: int, *, shown: bool = True) -> None:
@@ -77,18 +79,8 @@ def duration(seconds: float) -> str:
 
 
 def _bar(total: int) -> Any:
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as Bar
 
-    bar = Bar(
-        TextColumn("dosimeter"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("tasks{task.fields[note]}"),
-        console=Console(stderr=True, highlight=False),
-        transient=False,
-    )
-    bar.add_task("tasks", total=total, note="")
-    bar.start()
-    return bar
+    note = TextColumn("tasks{task.fields[note]}")
+    columns = (TextColumn("dosimeter"), BarColumn(), MofNCompleteColumn(), note)
+    return started_bar("tasks", total, *columns, transient=False, note="")

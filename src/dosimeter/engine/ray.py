@@ -20,7 +20,7 @@ from dosimeter._optional import require
 from dosimeter._validate import InputError
 from dosimeter.engine.scratch import Scratch, descendants, remove_abandoned
 from dosimeter.engine.tasks import Function, Task
-from dosimeter.engine.work import LOG_TAIL, WORKER, Outcome, call, environment, one_line
+from dosimeter.engine.work import LOG_TAIL, WORKER, TaskOutcome, call, environment, one_line
 
 # Ray prints notices of lost workers on standard output, which belongs to results; the driver reports them itself.
 _SILENCED = "RAY_DEDUP_LOGS_SKIP_REGEX"
@@ -81,7 +81,7 @@ class Ray:
         reference = self._call.remote(self._function, task, self._shared, self._timeout)
         self._running[reference] = (ticket, time.monotonic())
 
-    def wait(self, seconds: float | None = None) -> list[tuple[int, Outcome]]:
+    def wait(self, seconds: float | None = None) -> list[tuple[int, TaskOutcome]]:
         finished, _ = self._ray.wait(list(self._running), num_returns=1, timeout=min(10.0, seconds or 10.0))
         outcomes = []
         for reference in finished:
@@ -112,21 +112,21 @@ class Ray:
         if self._scratch is not None:
             self._scratch.close()
 
-    def _failure(self, error: Exception, elapsed: float) -> Outcome:
+    def _failure(self, error: Exception, elapsed: float) -> TaskOutcome:
         if isinstance(error, self._ray.exceptions.RayTaskError):
             error = getattr(error, "cause", None) or error
         if not isinstance(error, self._ray.exceptions.RayError):
-            return Outcome(error=one_line(error), log=str(error))
+            return TaskOutcome(error=one_line(error), log=str(error))
         if isinstance(error, self._ray.exceptions.OwnerDiedError):
             # Ray's notice for nodes that this process does not answer, e.g. because only one side asks for a token:
             # a cluster that was found turns Ray's authentication on, an address that was given leaves it as it is.
             reason = "its node could not fetch the shared arrays from this process (OwnerDiedError); set RAY_ADDRESS "
-            return Outcome(error=reason + "and RAY_AUTH_MODE as they are on the cluster", log=str(error))
+            return TaskOutcome(error=reason + "and RAY_AUTH_MODE as they are on the cluster", log=str(error))
         # A task that takes too long ends its own process, which Ray cannot tell from one that was killed.
         late = self._timeout is not None and elapsed >= self._timeout
         or_late = f", or it took longer than {self._timeout:g} s" if late else ""
         reason = f"its worker or node was lost ({type(error).__name__}){or_late}"
-        return Outcome(error=reason, log=str(error), lost=not late)
+        return TaskOutcome(error=reason, log=str(error), lost=not late)
 
     def _connect(self, address: str) -> bool:
         """Join or start a cluster; whether it is ours to leave again."""
@@ -164,7 +164,9 @@ class Ray:
         return 2 * max(1, cores)
 
 
-def _remote(function: Function, task: Task, shared: Mapping[str, npt.NDArray[Any]], timeout: float | None) -> Outcome:
+def _remote(
+    function: Function, task: Task, shared: Mapping[str, npt.NDArray[Any]], timeout: float | None
+) -> TaskOutcome:
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), _ends_after(timeout):
         outcome = call(function, task, shared)

@@ -98,8 +98,8 @@ def checked_shared(shared: Any) -> Arrays:
     return arrays
 
 
-def fingerprint(shared: Mapping[str, npt.NDArray[Any]]) -> str:
-    """SHA-256 of names, types, shapes and contents."""
+def hash_of_arrays(shared: Mapping[str, npt.NDArray[Any]]) -> str:
+    """SHA-256 of the names, types, shapes and contents of the arrays that all tasks share."""
     digest = hashlib.sha256()
     for name in sorted(shared):
         array = np.ascontiguousarray(shared[name])
@@ -120,7 +120,7 @@ def key_of(function: Function, task: Task, *, version: str = "", shared_fingerpr
         task.name,
         task.arguments,
         task.seed,
-        shared_fingerprint or fingerprint({}),
+        shared_fingerprint or hash_of_arrays({}),
         __version__,
     ]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()

@@ -38,7 +38,7 @@ WORKER = {
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """What a pool reports of a ticket: arrays and info, or an error line with its log.
 
     `lost` says that the machine ended it (a kill, no memory): nothing is known of the task, which may run next time.
@@ -60,7 +60,7 @@ class LostWorkersError(ChildProcessError):
     """Processes were killed from outside, or had no memory, again and again; what is finished is kept in the store."""
 
 
-def call(function: Function, task: Task, shared: Mapping[str, npt.NDArray[Any]]) -> Outcome:
+def call(function: Function, task: Task, shared: Mapping[str, npt.NDArray[Any]]) -> TaskOutcome:
     """The function's answer, checked; an exception becomes one line and its traceback."""
     try:
         with _one_thread(), _seeded(task.seed):
@@ -68,8 +68,8 @@ def call(function: Function, task: Task, shared: Mapping[str, npt.NDArray[Any]])
     except (Exception, SystemExit) as error:
         lost = isinstance(error, (KilledError, MemoryError)) or _NO_MEMORY in str(error)
         lost = lost or (isinstance(error, OSError) and error.errno in _NO_ROOM)
-        return Outcome(error=one_line(error), log=traceback.format_exc(), peak=peak_memory(), lost=lost)
-    return Outcome(arrays=arrays, info=info, peak=peak_memory())
+        return TaskOutcome(error=one_line(error), log=traceback.format_exc(), peak=peak_memory(), lost=lost)
+    return TaskOutcome(arrays=arrays, info=info, peak=peak_memory())
 
 
 def signal_name(code: int) -> str:

@@ -7,9 +7,9 @@ import numpy as np
 from dosimeter import _validate as check
 from dosimeter import geometry
 from dosimeter.estimate import Estimate, Validity, number, percent
-from dosimeter.estimators.claims import for_rates
 from dosimeter.estimators.rates import at_threshold, clopper_pearson_limits, rectangle, uniform_looks
 from dosimeter.estimators.thresholds import Threshold, counts_over_curve, rule
+from dosimeter.estimators.wording import for_rates
 from dosimeter.evidence import Counts, Scores
 
 
@@ -23,9 +23,27 @@ def advantage(
     fpr: float | None = None,
     seed: int = 0,
 ) -> Estimate:
-    """The advantage that is proven, as ε: an (ε, δ)-DP mechanism allows at most (e^ε − 1 + 2δ)/(e^ε + 1).
+    """Bound ε by the advantage that is proven: an (ε, δ)-DP mechanism allows at most (e^ε − 1 + 2δ)/(e^ε + 1).
 
     `details` also has the weaker form ln((1−δ)/(1−advantage)) of Erlingsson et al.
+
+    Args:
+        evidence: Counts at a threshold that was fixed in advance, or scores.
+        delta: The δ of the guarantee that is tested.
+        confidence: The confidence of the limits.
+        threshold: For scores: "split" (chosen on one half, the default), "naive" or a number.
+        fpr: Instead of a threshold: the false positive rate that the non-members fix it at.
+        seed: Decides the halves of "split".
+
+    Returns:
+        The estimate; its `counts` and `threshold` are those that it rests on.
+
+    Raises:
+        InputError: If an argument is out of range, or counts come with a threshold.
+
+    >>> from dosimeter import Counts
+    >>> round(advantage(Counts(tp=900, fn=100, fp=50, tn=950)).low, 2)
+    2.28
     """
     delta, confidence = check.delta(delta), check.confidence(confidence)
     alpha = 1 - confidence

@@ -74,7 +74,7 @@ def _poisson_window(mean: FloatArray) -> tuple[IntArray, FloatArray]:
     return first, mass
 
 
-class LevelTable(NamedTuple):
+class BandLevels(NamedTuple):
     """`alpha[i, k]`: the violation probability of `size[i]` records at local level `level[k]`."""
 
     size: IntArray
@@ -83,11 +83,11 @@ class LevelTable(NamedTuple):
 
 
 @cache
-def level_table() -> LevelTable:
+def level_table() -> BandLevels:
     """The committed table."""
     source = resources.files("dosimeter.estimators").joinpath("band_levels.npz")
     with source.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-        return LevelTable(stored["size"].astype(np.int64), stored["level"].astype(float), stored["alpha"].astype(float))
+        return BandLevels(stored["size"].astype(np.int64), stored["level"].astype(float), stored["alpha"].astype(float))
 
 
 def local_level(n: int, alpha: float) -> float:

@@ -13,9 +13,9 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
 from dosimeter.estimate import Estimate, Validity, number, percent
-from dosimeter.estimators.claims import for_rates
 from dosimeter.estimators.joint_posterior import CountRows, cdf_and_density, joint_posterior, quantile, rough_quantile
-from dosimeter.estimators.thresholds import NAIVE_WARNING, Choice, Threshold, choose, counts_over_curve
+from dosimeter.estimators.thresholds import NAIVE_WARNING, ChosenThreshold, Threshold, choose, counts_over_curve
+from dosimeter.estimators.wording import for_rates
 from dosimeter.evidence import Counts, Scores
 
 _BLOCKS = 128  # blocks of thresholds that are bounded at first when the best one is sought, or up to _SPLIT as many
@@ -144,11 +144,27 @@ def bayesian(
     fpr: float | None = None,
     seed: int = 0,
 ) -> Estimate:
-    """Credible bound of ε from the joint posterior of both error rates.
+    """Bound ε by the joint posterior of both error rates (Zanella-Béguelin et al. 2023).
 
-    `sides` is "lower" (F⁻¹(1−confidence), nothing above) or "both" (equal-tailed interval). Scores need a threshold:
-    "split" (the default: chosen on one half, bounded on the other), a number or `fpr` (fixed in advance), or "naive"
-    (the best one on the same data, as the paper does; exploratory).
+    Args:
+        evidence: Counts at a threshold that was fixed in advance, or scores.
+        delta: The δ of the guarantee that is tested.
+        confidence: The confidence of the limits.
+        sides: "lower" (the 1 − confidence quantile, nothing above) or "both" (an equal-tailed interval).
+        threshold: For scores: "split" (chosen on one half, bounded on the other; the default), a number fixed in
+            advance, or "naive" (the best one on the same data, as in the paper; exploratory).
+        fpr: Instead of a threshold: the false positive rate that the non-members fix it at.
+        seed: Decides the halves of "split".
+
+    Returns:
+        The estimate; its `counts` and `threshold` are those that it rests on.
+
+    Raises:
+        InputError: If an argument is out of range, or counts come with a threshold.
+
+    >>> from dosimeter import Counts
+    >>> round(bayesian(Counts(tp=65, fn=35, fp=25, tn=75), delta=0.05).low, 2)
+    0.58
     """
     level, target = check.delta(delta), _level(confidence)
     check.choice("sides", sides, ("lower", "both"))
@@ -193,7 +209,7 @@ def _estimate(counts: Counts, delta: float, confidence: float, sides: str) -> Es
     )
 
 
-def _estimate_chosen(choice: Choice, delta: float, confidence: float, sides: str) -> Estimate:
+def _estimate_chosen(choice: ChosenThreshold, delta: float, confidence: float, sides: str) -> Estimate:
     result = _estimate(choice.counts, delta, confidence, sides)
     says = _says(result.low, result.high, delta, confidence, "would be" if choice.naive else "is")
     if choice.naive:

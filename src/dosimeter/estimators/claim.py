@@ -124,10 +124,26 @@ def _grid(epsilon: float, top: float) -> FloatArray:
 
 
 class ClaimTest:
-    """Watches independent runs and says when a claimed (ε, δ), or a whole claimed profile, is no longer tenable.
+    """Watch independent runs, and say when a claimed (ε, δ), or a whole claimed profile, is no longer tenable.
 
-    `update` takes one run, `update_many` many; `to_dict` and `from_dict` carry the test over a restart. With
-    `thresholds` the events are fixed in advance (from a pilot) instead of learnt from the earlier scores.
+    The verdict is valid at any time: looking after every run does not raise the error above 1 − `confidence`. `update`
+    takes one run, `update_many` takes many; `to_dict` and `from_dict` carry the test over a restart.
+
+    Args:
+        epsilon: The claimed ε.
+        delta: The claimed δ.
+        confidence: One minus the probability of rejecting a claim that is true.
+        profile: A claimed function δ(ε), or pairs (ε, δ), to be tested as a whole.
+        thresholds: Thresholds fixed in advance (from a pilot), instead of learnt from the earlier scores.
+
+    Raises:
+        InputError: If an argument is out of range.
+
+    >>> test = ClaimTest(epsilon=1.0, delta=1e-5, thresholds=[0.5])
+    >>> for run in range(60):
+    ...     test.update(score=float(run % 2), included=run % 2 == 1)
+    >>> test.rejected
+    True
     """
 
     def __init__(
@@ -333,11 +349,30 @@ def claim(
     profile: Profile | None = None,
     thresholds: Sequence[float] | None = None,
 ) -> Estimate:
-    """Test the claim "(ε, δ)-DP", or a whole claimed `profile`, on independent runs in the order of time.
+    """Test the claim "(ε, δ)-DP", or a whole claimed profile, on independent runs in the order of time.
 
-    Each record of `evidence` is one independent run of the game: the score of its output, and whether the record in
-    question was in, by a fair coin. `profile` is a function δ(ε) (`gaussian_profile`, an accountant) or pairs (ε', δ').
-    The number is the lower bound on ε at δ that the same bets prove; `details["rejected"]` is the verdict.
+    Each record of `evidence` is one independent run: the score of its output, and whether the record in question was
+    in, by a fair coin.
+
+    Args:
+        evidence: The runs, the earliest first.
+        epsilon: The claimed ε.
+        delta: The claimed δ.
+        confidence: One minus the probability of rejecting a claim that is true.
+        profile: A function δ(ε) (`gaussian_profile`, or one from an accountant), or pairs (ε, δ).
+        thresholds: Thresholds fixed in advance, instead of learnt from the earlier scores.
+
+    Returns:
+        The lower bound on ε at δ that the same bets prove; `details["rejected"]` is the verdict.
+
+    Raises:
+        InputError: If an argument is out of range.
+
+    >>> import numpy as np
+    >>> from dosimeter import OneRun, fair_coins
+    >>> coins = fair_coins(200, seed=1)
+    >>> claim(OneRun(np.random.default_rng(0).normal(3 * coins), coins), epsilon=1.0, delta=1e-5).details["rejected"]
+    True
     """
     if not isinstance(evidence, OneRun):
         raise InputError(f"evidence must be a OneRun, got {type(evidence).__name__}; build OneRun(scores, included).")

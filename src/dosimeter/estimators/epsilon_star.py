@@ -96,70 +96,42 @@ def epsilon_star(
     failure = check.delta(failure, zero=not parametric, why_not_zero=NO_ZERO)
     why_not = _cannot_tell(members, nonmembers, least, parametric)
     if why_not:
-        found = _Found(0.0, None, None, np.empty(0), [], {}, why_not)
+        found = _Measured(0.0, None, None, np.empty(0), [], {}, why_not)
     elif parametric:
         found = _parametric(members, nonmembers, failure, draws, rng)
     else:
         found = _empirical(Scores.from_losses(members, nonmembers), failure, limits, draws, rng)
-
-    warnings = list(found.warnings)
     if lost:
-        warnings.append(f"{lost} probabilities had rounded to 0 or 1 and were clipped; pass logits to keep the tails")
-    low, high, interval = found.epsilon, found.epsilon, "no interval"
-    if found.why_not:
-        low, high = 0.0, math.inf
-    elif draws == 0:
-        warnings.append("no interval: resamples is 0, so low and high repeat the value itself")
-    else:
-        tail = (1 - level) / 2
-        ends = np.quantile(found.resampled, [tail, 1 - tail])
-        if not parametric:  # a resampled maximum over thresholds is biased upwards: reflect its quantiles
-            ends = 2 * found.epsilon - ends[::-1]
-        low = min(found.epsilon, max(0.0, float(ends[0])))
-        high = max(found.epsilon, float(ends[1]))
-        interval = f"{percent(level)} bootstrap interval {number(low)} to {number(high)}"
-    if found.why_not:
-        claim = (
-            f"Epsilon* of this model cannot be told in the {form} form at δ = {failure:.3g}: {found.why_not}. "
-            "That is not evidence of privacy."
-        )
-    else:
-        claim = (
-            f"Epsilon* of this model is {number(found.epsilon)} at δ = {failure:.3g} ({form} form, {interval}). "
-            f"{_WHAT_IT_IS}"
-        )
-    return Estimate(
-        epsilon=found.epsilon,
-        low=low,
-        high=high,
-        delta=failure,
-        confidence=level,
-        method=f"epsilon-star-{form}",
-        validity=Validity.INSTANCE_METRIC,
-        claim=claim,
-        threshold=found.threshold,
-        counts=found.counts,
-        warnings=tuple(warnings),
-        details={
-            "form": form,
-            "measurable": not found.why_not,
-            "resamples": draws,
-            "seed": int(seed),
-            "clipped": lost,
-            **found.details,
-        },
-    )
+        clip = f"{lost} probabilities had rounded to 0 or 1 and were clipped; pass logits to keep the tails"
+        found = found._replace(warnings=[*found.warnings, clip])
+    asked = {"form": form, "measurable": not found.why_not, "resamples": draws, "seed": int(seed), "clipped": lost}
+    return _stated(found._replace(details={**asked, **found.details}), form, failure, level)
 
 
 def epsilon_star_mechanism(models: Sequence[tuple[Any, Any]], *, delta: float, fpr_grid: Any = None) -> Estimate:
-    """Epsilon* of a training mechanism from models that it trained ([ES] Theorem 2).
+    """Estimate Epsilon* of a training mechanism from models that it trained ([ES] Theorem 2).
 
-    `models` holds (member_losses, nonmember_losses) of each model. With η_t(θ) the FNR at FPR t (between two
-    observed thresholds that of a test which picks one of them at random), ε̄ is the logarithm of the largest ratio
-    at (t, mean of η_t over the models). It never exceeds ln mean e^{ε*(θ)}, ε*(θ) on the same grid; `details` holds
-    both sides. The grid defaults to 401 rates from 0.001 to 0.999, closer together towards the ends. An FNR closer
-    to 0 or 1 than 0.001, and than every rate of the grid, is moved to that distance: one empty count would make
-    either side infinite.
+    With η_t(θ) the FNR at FPR t (between two observed thresholds that of a test which picks one of them at random), ε̄
+    is the logarithm of the largest ratio at (t, mean of η_t over the models). It never exceeds ln mean e^{ε*(θ)}, ε*(θ)
+    on the same grid; `details` holds both sides. An FNR closer to 0 or 1 than 0.001, and than every rate of the grid,
+    is moved to that distance: one empty count would make either side infinite.
+
+    Args:
+        models: A pair (member_losses, nonmember_losses) for each model.
+        delta: The δ.
+        fpr_grid: The rates t; by default 401 rates from 0.001 to 0.999, closer together towards the ends.
+
+    Returns:
+        The estimate, an instance metric without an interval.
+
+    Raises:
+        InputError: If there is no model, or a rate lies outside (0, 1).
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> models = [(rng.normal(0, 1, 500), rng.normal(1, 1, 500)) for _ in range(4)]
+    >>> round(epsilon_star_mechanism(models, delta=1e-5).epsilon, 1)
+    3.8
     """
     failure = check.delta(delta)
     if fpr_grid is None:
@@ -217,7 +189,9 @@ def epsilon_star_mechanism(models: Sequence[tuple[Any, Any]], *, delta: float, f
 # --- the two forms ----------------------------------------------------------------------------------------
 
 
-class _Found(NamedTuple):
+class _Measured(NamedTuple):
+    """What one form of Epsilon* gave; `resampled` is empty without an interval."""
+
     epsilon: float
     threshold: float | None
     counts: Counts | None
@@ -225,6 +199,47 @@ class _Found(NamedTuple):
     warnings: list[str]
     details: dict[str, Any]
     why_not: str = ""  # why there is no value
+
+
+def _stated(found: _Measured, form: str, delta: float, confidence: float) -> Estimate:
+    """The value with its interval and its claim."""
+    low, high, interval, warnings = found.epsilon, found.epsilon, "no interval", list(found.warnings)
+    if found.why_not:
+        low, high = 0.0, math.inf
+    elif not found.resampled.size:
+        warnings.append("no interval: resamples is 0, so low and high repeat the value itself")
+    else:
+        tail = (1 - confidence) / 2
+        ends = np.quantile(found.resampled, [tail, 1 - tail])
+        if form == "empirical":  # a resampled maximum over thresholds is biased upwards: reflect its quantiles
+            ends = 2 * found.epsilon - ends[::-1]
+        low = min(found.epsilon, max(0.0, float(ends[0])))
+        high = max(found.epsilon, float(ends[1]))
+        interval = f"{percent(confidence)} bootstrap interval {number(low)} to {number(high)}"
+    if found.why_not:
+        claim = (
+            f"Epsilon* of this model cannot be told in the {form} form at δ = {delta:.3g}: {found.why_not}. "
+            "That is not evidence of privacy."
+        )
+    else:
+        claim = (
+            f"Epsilon* of this model is {number(found.epsilon)} at δ = {delta:.3g} ({form} form, {interval}). "
+            f"{_WHAT_IT_IS}"
+        )
+    return Estimate(
+        epsilon=found.epsilon,
+        low=low,
+        high=high,
+        delta=delta,
+        confidence=confidence,
+        method=f"epsilon-star-{form}",
+        validity=Validity.INSTANCE_METRIC,
+        claim=claim,
+        threshold=found.threshold,
+        counts=found.counts,
+        warnings=tuple(warnings),
+        details=found.details,
+    )
 
 
 def _cannot_tell(members: FloatArray, nonmembers: FloatArray, fewest: int, parametric: bool) -> str:
@@ -250,7 +265,7 @@ _KINDS = ("member", "non-member")
 
 def _parametric(
     members: FloatArray, nonmembers: FloatArray, delta: float, resamples: int, rng: np.random.Generator
-) -> _Found:
+) -> _Measured:
     one, two, lowest, highest = _transformed(members, nonmembers)
     m1, s1, m2, s2 = np.array([[one.mean], [one.sd], [two.mean], [two.sd]])
     at = normal_supremum(m1, s1, m2, s2, delta)
@@ -284,7 +299,7 @@ def _parametric(
         "bootstrap": ways,
     }
     finite = threshold if math.isfinite(threshold) else None
-    return _Found(float(at.epsilon[0]), finite, None, resampled, warnings, details)
+    return _Measured(float(at.epsilon[0]), finite, None, resampled, warnings, details)
 
 
 def _transformed(members: FloatArray, nonmembers: FloatArray) -> tuple[Fit, Fit, float, float]:
@@ -302,7 +317,7 @@ def transformed_losses(members: FloatArray, nonmembers: FloatArray) -> tuple[Flo
 
 def _empirical(
     scores: Scores, delta: float, rates: tuple[float, float], resamples: int, rng: np.random.Generator
-) -> _Found:
+) -> _Measured:
     n1, n2 = scores.members.size, scores.nonmembers.size
     curve = scores.curve
     fpr, fnr = curve.fp / n2, (n1 - curve.tp) / n1
@@ -316,7 +331,7 @@ def _empirical(
             if crossed
             else "pass more records, or wider rates"
         )
-        return _Found(0.0, None, None, np.empty(0), [advice], {"thresholds": 0, "separated": crossed}, why)
+        return _Measured(0.0, None, None, np.empty(0), [advice], {"thresholds": 0, "separated": crossed}, why)
     values = epsilon_from_rates(fpr[kept], fnr[kept], delta)
     best = int(kept[np.argmax(values)])
     y, x = float(fpr[best]), float(fnr[best])
@@ -337,7 +352,7 @@ def _empirical(
         "thresholds": int(kept.size),
         "rates": list(rates),
     }
-    return _Found(
+    return _Measured(
         float(values.max()),
         -float(curve.thresholds[best]),
         counts,

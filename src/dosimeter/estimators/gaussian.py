@@ -9,9 +9,9 @@ from dosimeter import _validate as check
 from dosimeter import geometry
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent
-from dosimeter.estimators.claims import for_rates
 from dosimeter.estimators.rates import SIDES, Rectangle, at_threshold, clopper_pearson_limits, rectangle, uniform_looks
 from dosimeter.estimators.thresholds import NAIVE_WARNING, Threshold, counts_over_curve, rule
+from dosimeter.estimators.wording import for_rates
 from dosimeter.evidence import Counts, Scores
 
 ASSUMPTION = (
@@ -31,7 +31,29 @@ def gaussian(
     fpr: float | None = None,
     seed: int = 0,
 ) -> Estimate:
-    """ε of the least μ-Gaussian mechanism that the limits of both error rates allow."""
+    """Give ε of the least μ-Gaussian mechanism that the limits of both error rates allow.
+
+    It assumes that the mechanism is Gaussian, and is then much tighter than `clopper_pearson`.
+
+    Args:
+        evidence: Counts at a threshold that was fixed in advance, or scores.
+        delta: The δ of the guarantee that is tested.
+        confidence: The confidence of the limits.
+        sides: "lower" (nothing bounds ε from above) or "both".
+        threshold: For scores: "split" (chosen on one half, the default), "naive" or a number.
+        fpr: Instead of a threshold: the false positive rate that the non-members fix it at.
+        seed: Decides the halves of "split".
+
+    Returns:
+        The estimate; its `counts` and `threshold` are those that it rests on.
+
+    Raises:
+        InputError: If an argument is out of range, or counts come with a threshold.
+
+    >>> from dosimeter import Counts
+    >>> round(gaussian(Counts(tp=65, fn=35, fp=25, tn=75), delta=1e-5).low, 2)
+    2.06
+    """
     delta = check.delta(delta, zero=False, why_not_zero="a Gaussian mechanism has no finite ε at δ = 0")
     confidence, sides = check.confidence(confidence), check.choice("sides", sides, SIDES)
     alpha = 1 - confidence

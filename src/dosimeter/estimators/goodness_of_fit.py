@@ -19,7 +19,7 @@ _MOST_STEPS = 300
 _TOLERANCE = 1e-6  # gain in log-likelihood a record at which EM stops
 
 
-class Mixture(NamedTuple):
+class NormalMixture(NamedTuple):
     """A mixture of normals: weights, means and standard deviations of its components."""
 
     weights: FloatArray
@@ -37,7 +37,7 @@ class GoodnessOfFit:
     p_values: FloatArray
     log_likelihood: FloatArray
     """Mean log-likelihood of a held-out record under each mixture."""
-    mixtures: tuple[Mixture, ...]
+    mixtures: tuple[NormalMixture, ...]
     fitted: int
     held_out: int
 
@@ -60,10 +60,27 @@ def goodness_of_fit(
     sample_sizes: Iterable[int] = range(100, 1001, 100),
     seed: int = 0,
 ) -> GoodnessOfFit:
-    """Fit normal mixtures to half of the losses and test samples of them against the other half.
+    """Fit normal mixtures to half of the losses, and test samples of them against the other half.
 
-    For each size and each number of components the two-sample KS test compares that many samples of the mixture
-    with as many held-out losses. The p-value is exact for losses without ties, and too large with them.
+    For each size and each number of components the two-sample KS test compares that many samples of the mixture with as
+    many held-out losses. The p-value is exact for losses without ties, and too large with them.
+
+    Args:
+        losses: The losses of one kind of records.
+        components: Numbers of normal laws in a mixture.
+        sample_sizes: Sizes of the samples that are compared.
+        seed: Decides the halves and the samples.
+
+    Returns:
+        The mixtures, and a p-value for each number of components and each size.
+
+    Raises:
+        InputError: If the losses are too few, or an argument is out of range.
+
+    >>> import numpy as np
+    >>> fit = goodness_of_fit(np.random.default_rng(0).normal(size=600), components=[1, 2], sample_sizes=[100])
+    >>> len(fit.mixtures)
+    2
     """
     raw = check.finite_array("losses", losses, minimum=4)
     scale = 2.0 ** (np.frexp(np.abs(raw).max())[1] - 1)  # a power of two: exact, and nothing overflows below
@@ -96,17 +113,17 @@ def goodness_of_fit(
         statistics=statistics,
         p_values=p_values,
         log_likelihood=likelihood - np.log(scale),
-        mixtures=tuple(Mixture(m.weights, m.means * scale, m.sds * scale) for m in mixtures),
+        mixtures=tuple(NormalMixture(m.weights, m.means * scale, m.sds * scale) for m in mixtures),
         fitted=fit.size,
         held_out=held.size,
     )
 
 
-def fit_mixture(values: FloatArray, components: int) -> Mixture:
+def fit_mixture(values: FloatArray, components: int) -> NormalMixture:
     """Maximum-likelihood mixture of normals by EM, started at the quantiles, with a floor on the variances."""
     centre, unit = np.mean(values), np.std(values)
     x = (values - centre) / unit
-    mixture = Mixture(
+    mixture = NormalMixture(
         np.full(components, 1 / components),
         np.quantile(x, (np.arange(components) + 0.5) / components),
         np.full(components, 1 / components),
@@ -125,8 +142,8 @@ def fit_mixture(values: FloatArray, components: int) -> Mixture:
         mass = np.maximum(share.sum(axis=1), 1e-12)
         means = share @ x / mass
         variances = np.maximum(share @ (x * x) / mass - means**2, _VARIANCE_FLOOR)
-        mixture = Mixture(mass / mass.sum(), means, np.sqrt(variances))
-    return Mixture(mixture.weights, centre + unit * mixture.means, unit * mixture.sds)
+        mixture = NormalMixture(mass / mass.sum(), means, np.sqrt(variances))
+    return NormalMixture(mixture.weights, centre + unit * mixture.means, unit * mixture.sds)
 
 
 def ks_equal_sizes(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -150,7 +167,7 @@ def ks_equal_sizes(first: FloatArray, second: FloatArray) -> tuple[FloatArray, F
     return height / size, p_values
 
 
-def _log_joint(x: FloatArray, mixture: Mixture) -> FloatArray:
+def _log_joint(x: FloatArray, mixture: NormalMixture) -> FloatArray:
     """ln of weight times density, one row for each component."""
     scaled = (x - mixture.means[:, None]) / mixture.sds[:, None]
     constant = np.log(mixture.weights) - np.log(mixture.sds) - 0.5 * np.log(2 * np.pi)
@@ -158,12 +175,12 @@ def _log_joint(x: FloatArray, mixture: Mixture) -> FloatArray:
     return result
 
 
-def _log_density(x: FloatArray, mixture: Mixture) -> FloatArray:
+def _log_density(x: FloatArray, mixture: NormalMixture) -> FloatArray:
     result: FloatArray = special.logsumexp(_log_joint(x, mixture), axis=0)
     return result
 
 
-def _sample(mixture: Mixture, size: int, rng: np.random.Generator) -> FloatArray:
+def _sample(mixture: NormalMixture, size: int, rng: np.random.Generator) -> FloatArray:
     which = rng.choice(mixture.weights.size, size, p=mixture.weights)
     return rng.normal(mixture.means[which], mixture.sds[which])
 

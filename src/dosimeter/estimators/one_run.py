@@ -24,10 +24,10 @@ from dosimeter import _validate as check
 from dosimeter import geometry
 from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent
-from dosimeter.estimators.claims import proven
 from dosimeter.estimators.lower_bound import lower_bound
 from dosimeter.estimators.rank_betting import rank_betting
 from dosimeter.estimators.ranked import fewest_right, logit_bound, ranked
+from dosimeter.estimators.wording import proven
 from dosimeter.evidence import MOST_RECORDS, OneRun
 
 TERMS = ("smaller", "steinke", "coupling")
@@ -305,13 +305,30 @@ def one_run(
     term: str = "smaller",
     method: str = "binomial",
 ) -> Estimate:
-    """A lower bound on ε from one training run, for adding or removing one record.
+    """Bound ε from below from one training run, for adding or removing one record.
 
-    `guesses` is "learned" (the headline, `lower_bound`), "ranked" (the walk, valid over every number of guesses), a
-    number r fixed before the coins were looked at (the ⌈r/2⌉ highest scores are guessed "in", the ⌊r/2⌋ lowest "out")
-    or a pair (k_in, k_out). `method` is "binomial", "betting" (over every number of guesses, so it takes none) or
-    "f-dp" (assumes Gaussian, needs a fixed number).
-    `term` is the δ-term of the binomial tail at a fixed number of guesses: "steinke", "coupling" or the "smaller".
+    Args:
+        evidence: Scores of records that fair coins put in or left out.
+        delta: The δ of the guarantee that is tested.
+        confidence: The confidence of the bound.
+        guesses: "learned" (`lower_bound`), "ranked" (valid for every number of guesses at once), a number r that was
+            fixed before the coins were looked at (the ⌈r/2⌉ highest scores are guessed "in", the ⌊r/2⌋ lowest "out"),
+            or a pair (k_in, k_out).
+        term: The δ-term of the binomial tail at a fixed number of guesses: "steinke", "coupling" or the "smaller".
+        method: "binomial", "betting" (over every number of guesses, so it takes none) or "f-dp" (assumes Gaussian,
+            needs a fixed number).
+
+    Returns:
+        The bound.
+
+    Raises:
+        InputError: If an argument is out of range, or guesses and method do not go together.
+
+    >>> import numpy as np
+    >>> from dosimeter import fair_coins
+    >>> coins = fair_coins(2000, seed=1)
+    >>> round(one_run(OneRun(np.random.default_rng(0).normal(coins, 1), coins), guesses=200).low, 1)
+    1.6
     """
     if not isinstance(evidence, OneRun):
         raise InputError(f"evidence must be a OneRun, got {type(evidence).__name__}; build OneRun(scores, included).")

@@ -17,11 +17,11 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
 from dosimeter.estimate import Estimate, Validity, number, percent
-from dosimeter.estimators.claims import claim_of_bound
 from dosimeter.estimators.one_run import guess
 from dosimeter.estimators.rank_betting import score_order
 from dosimeter.estimators.ranked import logit_bound, ranked
 from dosimeter.estimators.walk import checkpoints, local_levels
+from dosimeter.estimators.wording import claim_of_bound
 from dosimeter.evidence import OneRun
 
 
@@ -148,13 +148,32 @@ def panoramia(
     resamples: int = 200,
     seed: int = 0,
 ) -> Estimate:
-    """ε̃ = max(0, {c+ε}_lb − c_lb) from baseline and attack scores of the same records, in the same order.
+    """Measure ε̃ = max(0, {c+ε}_lb − c_lb) from baseline and attack scores of the same records (PANORAMIA).
 
-    `guesses` is "ranked" (both bounds hold over every number of guesses), a number fixed in advance, or "naive" (the
-    thesis: the best threshold without a correction; not a bound). `baseline=None` says that the non-members are real
-    ones and that chance alone decided which of the records were members: then {c+ε}_lb, at the full level, is a lower
-    bound on ε, that of replacing a record. Its coins are thrown after training and choose what is shown, so it needs
-    that random split; coins that decided who was trained on need nothing of the kind (`one_run`).
+    Args:
+        baseline: Scores of a classifier that sees the records alone, in the order of `attack`. None says that the
+            non-members are real ones and that chance alone decided which records were members: then {c+ε}_lb, at the
+            full level, is a lower bound on ε for replacing a record. Its coins are thrown after training and choose
+            what is shown, so it needs that random split; coins that decided who was trained on need none (`one_run`).
+        attack: Scores of a classifier that sees the model's outputs too.
+        confidence: The confidence of the two bounds together.
+        guesses: "ranked" (both bounds hold for every number of guesses at once), a number fixed in advance, or "naive"
+            (the best threshold without a correction, as in the thesis; not a bound).
+        resamples: Resamples for the spread of ε̃; 0 skips it.
+        seed: Decides the resamples.
+
+    Returns:
+        The measurement; with `baseline=None`, a lower bound.
+
+    Raises:
+        InputError: If the two hold different records, or an argument is out of range.
+
+    >>> import numpy as np
+    >>> from dosimeter import OneRun, fair_coins
+    >>> coins, rng = fair_coins(2000, seed=1), np.random.default_rng(0)
+    >>> baseline, attack = (OneRun(rng.normal(lead * coins, 1), coins) for lead in (0.2, 2.0))
+    >>> round(panoramia(baseline=baseline, attack=attack).epsilon, 1)
+    3.8
     """
     confidence, seed = check.confidence(confidence), check.seed(seed)
     level = 1.0 - confidence

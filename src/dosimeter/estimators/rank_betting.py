@@ -19,8 +19,8 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.estimate import Estimate, Validity
-from dosimeter.estimators.claims import proven
 from dosimeter.estimators.walk import BAND_EDGES
+from dosimeter.estimators.wording import proven
 from dosimeter.evidence import MOST_RECORDS, OneRun
 
 STAKES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)

@@ -18,8 +18,16 @@ from dosimeter import geometry
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent
 from dosimeter.estimators import band
-from dosimeter.estimators.claims import for_rates
-from dosimeter.estimators.thresholds import NAIVE_WARNING, Choice, Threshold, at_fixed, choose, counts_over_curve, rule
+from dosimeter.estimators.thresholds import (
+    NAIVE_WARNING,
+    ChosenThreshold,
+    Threshold,
+    at_fixed,
+    choose,
+    counts_over_curve,
+    rule,
+)
+from dosimeter.estimators.wording import for_rates
 from dosimeter.evidence import Counts, Scores
 
 SIDES = ("lower", "both")
@@ -71,13 +79,30 @@ def clopper_pearson(
     fpr: float | None = None,
     seed: int = 0,
 ) -> Estimate:
-    """ε from exact binomial limits of both error rates.
+    """Bound ε by exact binomial limits of both error rates.
 
-    For scores the threshold is "uniform" (a band over all thresholds, the default), "split", "naive", a number, or
-    fixed by `fpr`; counts belong to a threshold that was fixed in advance. A lower bound takes the guesses as they are
-    meant: worse than chance, they prove nothing.
+    A lower bound takes the guesses as they are meant: guesses that are worse than chance prove nothing.
+
+    Args:
+        evidence: Counts at a threshold that was fixed in advance, or scores.
+        delta: The δ of the guarantee that is tested.
+        confidence: The confidence of the limits.
+        sides: "lower" (nothing bounds ε from above) or "both".
+        threshold: For scores: "uniform" (a band over all thresholds, the default), "split", "naive" or a number.
+        fpr: Instead of a threshold: the false positive rate that the non-members fix it at.
+        seed: Decides the halves of "split".
+
+    Returns:
+        The estimate; its `counts` and `threshold` are those that it rests on.
+
+    Raises:
+        InputError: If an argument is out of range, or counts come with a threshold.
+
+    >>> from dosimeter import Counts
+    >>> round(clopper_pearson(Counts(tp=65, fn=35, fp=25, tn=75), delta=1e-5).low, 2)
+    0.46
     """
-    setting = _Setting.checked(delta, confidence, sides)
+    setting = _RateSetting.checked(delta, confidence, sides)
     if isinstance(evidence, Scores) and rule(threshold, fpr, "uniform", ("uniform", "split", "naive")) == "uniform":
         return _uniform(evidence, setting)
     return _at_one_threshold(
@@ -96,18 +121,38 @@ def jeffreys(
     fpr: float | None = None,
     seed: int = 0,
 ) -> Estimate:
-    """ε from Jeffreys credible limits of both error rates; for scores the threshold is chosen on a separate half."""
-    setting = _Setting.checked(delta, confidence, sides)
+    """Bound ε by Jeffreys credible limits of both error rates.
+
+    Args:
+        evidence: Counts at a threshold that was fixed in advance, or scores.
+        delta: The δ of the guarantee that is tested.
+        confidence: The confidence of the limits.
+        sides: "lower" (nothing bounds ε from above) or "both".
+        threshold: For scores: "split" (chosen on one half, the default), "naive" or a number.
+        fpr: Instead of a threshold: the false positive rate that the non-members fix it at.
+        seed: Decides the halves of "split".
+
+    Returns:
+        The estimate; its `counts` and `threshold` are those that it rests on.
+
+    Raises:
+        InputError: If an argument is out of range, or counts come with a threshold.
+
+    >>> from dosimeter import Counts
+    >>> round(jeffreys(Counts(tp=65, fn=35, fp=25, tn=75), delta=1e-5).low, 2)
+    0.48
+    """
+    setting = _RateSetting.checked(delta, confidence, sides)
     return _at_one_threshold(evidence, setting, threshold, fpr, seed, "jeffreys", jeffreys_limits, Validity.CREDIBLE)
 
 
-class _Setting(NamedTuple):
+class _RateSetting(NamedTuple):
     delta: float
     confidence: float
     sides: str
 
     @classmethod
-    def checked(cls, delta: Any, confidence: Any, sides: Any) -> _Setting:
+    def checked(cls, delta: Any, confidence: Any, sides: Any) -> _RateSetting:
         return cls(check.delta(delta), check.confidence(confidence), check.choice("sides", sides, SIDES))
 
     @property
@@ -115,7 +160,7 @@ class _Setting(NamedTuple):
         return 1 - self.confidence
 
 
-def at_threshold(evidence: Any, threshold: Threshold, fpr: float | None, seed: int, best: Any) -> Choice:
+def at_threshold(evidence: Any, threshold: Threshold, fpr: float | None, seed: int, best: Any) -> ChosenThreshold:
     """Counts as they are, or the counts of scores at a threshold chosen as asked ("split" by default)."""
     if isinstance(evidence, Counts):
         if threshold is not None or fpr is not None:
@@ -130,7 +175,7 @@ def at_threshold(evidence: Any, threshold: Threshold, fpr: float | None, seed: i
 
 def _at_one_threshold(
     evidence: Any,
-    setting: _Setting,
+    setting: _RateSetting,
     threshold: Threshold,
     fpr: float | None,
     seed: int,
@@ -175,7 +220,7 @@ _KIND = {
 
 
 def interval_claim(
-    low: float, high: float, delta: float, confidence: float, kind: str, choice: Choice | None = None
+    low: float, high: float, delta: float, confidence: float, kind: str, choice: ChosenThreshold | None = None
 ) -> str:
     """The sentence of an interval or a lower bound at one threshold."""
     span = f"ε ≥ {number(low)}" if high == float("inf") else f"ε lies in [{number(low)}, {number(high)}]"
@@ -185,7 +230,7 @@ def interval_claim(
     return text + ", nominally: the threshold was chosen on the same data, so this level is not kept."
 
 
-def _uniform(scores: Scores, setting: _Setting) -> Estimate:
+def _uniform(scores: Scores, setting: _RateSetting) -> Estimate:
     if setting.sides == "both":
         raise InputError(
             "sides='both' needs one threshold, but threshold is 'uniform'; pass a number, fpr= or 'split'."

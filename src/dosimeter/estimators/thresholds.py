@@ -27,7 +27,7 @@ WORSE_THAN_CHANCE = (
 )
 
 
-class Choice(NamedTuple):
+class ChosenThreshold(NamedTuple):
     """A threshold, the counts to bound with, and how it came about.
 
     `passed` false positives set the limit of the FPR: with tied scores it may be more than were counted, since which
@@ -52,9 +52,9 @@ class Choice(NamedTuple):
         return (NAIVE_WARNING,) * self.naive + (WORSE_THAN_CHANCE,) * worse
 
 
-def at_fixed(counts: Counts, threshold: float, how: str, *, naive: bool = False) -> Choice:
+def at_fixed(counts: Counts, threshold: float, how: str, *, naive: bool = False) -> ChosenThreshold:
     """Counts at a threshold that other data fixed, or none (naive)."""
-    return Choice(counts, threshold, how, naive, counts.fp)
+    return ChosenThreshold(counts, threshold, how, naive, counts.fp)
 
 
 def rule(threshold: Any, fpr: Any, default: str, names: tuple[str, ...] = ("split", "naive")) -> str | float:
@@ -82,7 +82,7 @@ def choose(
     seed: int,
     default: str,
     best: Callable[[Scores], float],
-) -> Choice:
+) -> ChosenThreshold:
     """Counts at a threshold; `best` finds the best one on the scores it is given."""
     wanted = rule(threshold, fpr, default)
     if wanted == "split":
@@ -96,7 +96,9 @@ def choose(
         assert fpr is not None
         rate = float(fpr)
         value, passed = threshold_at_fpr(scores, rate), passed_at_fpr(scores, rate)
-        return Choice(scores.counts_at(value), value, f"fixed at FPR {rate:g} by the non-members", False, passed)
+        return ChosenThreshold(
+            scores.counts_at(value), value, f"fixed at FPR {rate:g} by the non-members", False, passed
+        )
     value = float(wanted)
     return at_fixed(scores.counts_at(value), value, "fixed in advance")
 

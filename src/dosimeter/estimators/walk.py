@@ -126,7 +126,7 @@ def exact_level(points: IntArray, alpha: float, q: float) -> float:
     return float(np.exp(low))
 
 
-class LevelTable(NamedTuple):
+class WalkLevels(NamedTuple):
     """`alpha[k, band, i]`: an upper limit of the crossing probability up to checkpoint k at local level `level[i]`."""
 
     level: FloatArray
@@ -134,11 +134,11 @@ class LevelTable(NamedTuple):
 
 
 @cache
-def level_table() -> LevelTable:
+def level_table() -> WalkLevels:
     """The committed table."""
     source = resources.files("dosimeter.estimators").joinpath("walk_levels.npz")
     with source.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-        return LevelTable(stored["level"].astype(float), stored["alpha"].astype(float))
+        return WalkLevels(stored["level"].astype(float), stored["alpha"].astype(float))
 
 
 def local_levels(records: int, alphas: FloatArray) -> FloatArray:

@@ -17,6 +17,7 @@ from dosimeter.generators.checks import same_shape
 from dosimeter.generators.protocol import Members, check_count, joined, read_members, streams
 from dosimeter.generators.table import is_absent
 from dosimeter.reading import pick, read_columns, read_text
+from dosimeter.records import take
 
 _LABELS = ("label", "y")
 
@@ -143,18 +144,8 @@ class FittedFile:
 
 def some_records(records: Members, rows: IntArray) -> Any:
     """Some records of any form, in the order of the rows."""
-    return joined(take(records.X, rows), None if records.y is None else records.y[rows])
-
-
-def take(X: Any, rows: IntArray) -> Any:
-    """Rows of a table, images or texts, in the form they have."""
-    if isinstance(X, Mapping):
-        return {name: [c[i] for i in rows] if isinstance(c, list) else np.asarray(c)[rows] for name, c in X.items()}
-    if hasattr(X, "column_names"):
-        return X.take(rows)
-    if hasattr(X, "iloc"):
-        return X.iloc[rows].reset_index(drop=True)
-    return [X[i] for i in rows] if isinstance(X, list) else np.asarray(X)[rows]
+    X = take(records.X, rows)
+    return joined(X.reset_index(drop=True) if hasattr(X, "iloc") else X, take(records.y, rows))
 
 
 def _stub(members: Any) -> Any:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.special import bdtrc
 
-from dosimeter._validate import InputError, IntArray, show
-from dosimeter.models.outputs import fetched
+from dosimeter._validate import InputError, IntArray
 
 REPEATS = 2  # tokens of one kind at the edge of a row; one alone may be text
 SUSPECT = 0.05  # share of rows with such an edge from which on they look padded
@@ -71,21 +70,6 @@ class Padding:
                     f"but {known}; pass rows without padding, the tokenizer's output with its attention mask, or "
                     f'HuggingFace(..., padding={token}) to leave these tokens out (padding="none" if they are text).'
                 )
-
-
-def unmasked(encoding: Mapping[str, Any]) -> list[IntArray]:
-    """The token rows of a tokenizer's output, without what its attention mask leaves out."""
-    if "input_ids" not in encoding:
-        raise InputError(f"X is a mapping without input_ids, got {show(list(encoding))}; pass a tokenizer's output.")
-    ids = [np.asarray(fetched(row)) for row in fetched(encoding["input_ids"])]
-    if any(row.ndim != 1 for row in ids):
-        raise InputError("input_ids must hold a row for each text; pass the tokenizer a list of texts.")
-    if "attention_mask" not in encoding:
-        return ids
-    masks = [np.asarray(fetched(row)).astype(bool) for row in fetched(encoding["attention_mask"])]
-    if [mask.shape for mask in masks] != [row.shape for row in ids]:
-        raise InputError("attention_mask has another shape than input_ids; pass the tokenizer's output as it is.")
-    return [row[mask] for row, mask in zip(ids, masks, strict=True)]
 
 
 def token_numbers(values: Iterable[Any]) -> frozenset[int]:

@@ -21,10 +21,10 @@ from dosimeter.models.outputs import (
     clip_warning,
     columns_of,
     infer_kind,
-    labels,
     losses_of,
     shaped,
 )
+from dosimeter.records import count, labels
 
 
 class BlackBox(ABC):
@@ -73,7 +73,7 @@ class Batched(BlackBox):
 
     def losses(self, X: Any, y: Any) -> Losses:
         """The losses of the records, without keeping the outputs."""
-        truth = labels(y, _batches.count(X))
+        truth = labels(y, count(X))
         losses, correct = np.empty(truth.size), np.empty(truth.size, dtype=bool)
         clipped, columns, kind = 0, np.empty(0, dtype=np.int64), KINDS[0]
         for start, stop, kind, values in self._answers(X):

@@ -11,12 +11,14 @@ import numpy as np
 
 from dosimeter import _optional
 from dosimeter import _validate as check
+from dosimeter._progress import Progress
 from dosimeter._validate import FloatArray, InputError, IntArray, show
 from dosimeter.models import _batches
-from dosimeter.models._padding import Padding, token_numbers, unmasked
+from dosimeter.models._padding import Padding, token_numbers
 from dosimeter.models.black_box import BlackBox, checked_batch_size
-from dosimeter.models.outputs import Array, Losses, Outputs, array_of, fetched, labels, shaped
+from dosimeter.models.outputs import Array, Losses, Outputs, array_of, shaped
 from dosimeter.models.torch_module import asking, checked_device, out_of_memory
+from dosimeter.records import count, fetched, labels, unmasked
 
 TASKS = ("causal", "classification")
 _COPIES = 3  # logits, the logarithm of their sums, and what the model keeps
@@ -99,7 +101,7 @@ class HuggingFace(BlackBox):
             found = self.sequences(X)
             return Losses(found.loss, 0, "log-probabilities", found.warnings)
         X = _rows(X)
-        truth = labels(y, _batches.count(X))
+        truth = labels(y, count(X))
         outputs = self.outputs(X)
         return (outputs if truth.dtype.kind == "U" else replace(outputs, classes=None)).losses(truth)
 
@@ -129,7 +131,7 @@ class HuggingFace(BlackBox):
         if isinstance(X, str):
             raise InputError("X is one string; pass a list of strings, one for each record.")
         X = _rows(X)
-        _batches.count(X)
+        count(X)
         rows = list(X)
         texts = [isinstance(row, str) for row in rows]
         if any(texts) and not all(texts):
@@ -173,7 +175,7 @@ class HuggingFace(BlackBox):
         answers: list[tuple[IntArray, Array]] = []
         with (
             asking(self.model, self.device) as device,
-            _batches.Progress(len(tokens), "Asking the model about {} sequences") as progress,
+            Progress(len(tokens), f"Asking the model about {len(tokens)} sequences") as progress,
         ):
             while start < order.size:
                 longest = int(sizes[order[start]])

@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray, show
 from dosimeter.estimators.losses import losses_from_logits, losses_from_probabilities
+from dosimeter.records import fetched, labels
 
 Kind = Literal["logits", "log-probabilities", "probabilities"]
 Array = npt.NDArray[Any]
@@ -83,14 +83,6 @@ def array_of(raw: Any) -> Array:
     except Exception as error:
         reason = "the rows have mixed lengths" if isinstance(raw, list) else show(str(error))
         raise InputError(f"the model's outputs cannot be read as an array ({reason}); return an array.") from None
-
-
-def fetched(value: Any) -> Any:
-    """A tensor as an array, from whatever device; anything else as it is."""
-    if not hasattr(value, "detach"):
-        return value
-    value = value.detach().cpu()
-    return (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
 
 
 def shaped(raw: Any, rows: int, start: int) -> Array:
@@ -168,37 +160,6 @@ def _in_unit(values: Array) -> BoolArray:
 def _sums_to_one(values: Array) -> BoolArray:
     near: BoolArray = np.abs(values.sum(axis=1, dtype=np.float64) - 1) <= max(_ROW_SUM_TOLERANCE, _rounding(values))
     return near
-
-
-def labels(y: Any, records: int | None = None) -> Array:
-    """Labels as a flat array of whole numbers (int64) or strings."""
-    if y is None:
-        raise InputError("labels are missing; pass y with one label for each record.")
-    try:
-        raw = np.asarray(fetched(y))
-    except (ValueError, TypeError, OverflowError):
-        raise InputError("labels have rows of mixed lengths; pass one label for each record.") from None
-    if raw.ndim == 2 and raw.shape[1] == 1:
-        raw = raw[:, 0]
-    if raw.ndim != 1:
-        raise InputError(f"labels have shape {raw.shape}; pass one label for each record, not one column per class.")
-    if records is not None and raw.size != records:
-        raise InputError(f"there are {raw.size} labels but {records} records; they must pair up.")
-    if raw.dtype.kind == "O":
-        if all(isinstance(value, str) for value in raw):
-            return raw.astype(str)
-        try:
-            raw = raw.astype(np.float64)
-        except (TypeError, ValueError, OverflowError):
-            raise InputError("labels mix types or hold empty cells; use whole numbers, or strings alone.") from None
-    if raw.dtype.kind in "UT":
-        return raw.astype(str)
-    array = check.finite_array("labels", raw)
-    good = (array == np.floor(array)) & (np.abs(array) < 2.0**62)
-    if not good.all():
-        index = int(np.argmin(good))
-        raise InputError(f"labels[{index}] is {array[index]:g}; labels must be whole numbers or strings.")
-    return raw.astype(np.int64)
 
 
 def columns_of(y: Array, classes: Sequence[Any] | None, count: int) -> IntArray:

@@ -21,11 +21,11 @@ from dosimeter import _validate as check
 from dosimeter._validate import InputError, IntArray
 from dosimeter.accounting import DpSgd, noise_for_epsilon
 from dosimeter.datasets import Dataset, load, names
-from dosimeter.datasets.dataset import fingerprint, split_rows
+from dosimeter.datasets.dataset import split_rows
 from dosimeter.engine import Task
 from dosimeter.models import dataset as read_records
-from dosimeter.models._dataset import file_labels
 from dosimeter.pipelines import config as settings
+from dosimeter.records import file_labels, fingerprint
 from dosimeter.training import Model, Privacy, Recipe
 from dosimeter.training.foreign import UnusableError, check_places, command_task, named_files
 from dosimeter.training.groups import packed

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, InputError
+from dosimeter.records import array, class_numbers, numbers, pair, parted
 from dosimeter.training.chain import chain, torch_module
 from dosimeter.training.neighbour import Neighbour
 from dosimeter.training.recipe import Recipe
@@ -16,49 +17,9 @@ from dosimeter.training.recipe import Recipe
 
 def records(data: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     """Features (n, …) and labels (n,) from 0."""
-    if not isinstance(data, tuple) or len(data) != 2:
-        raise InputError(f"data must be a pair (X, y), got {check.show(data)}; pass arrays of features and labels.")
-    x = _numbers("X", data[0])
-    return x, labels("y", data[1], len(x))
-
-
-def labels(name: str, values: Any, count: int) -> npt.NDArray[np.int64]:
-    """Whole class numbers from 0, one a record."""
-    remedy = "number them by numpy.unique(…, return_inverse=True)[1]"
-    y = array(name, values)
-    if y.dtype.kind in "USO" and y.size:
-        raise InputError(f"{name} must hold the classes as numbers, got {check.show(y.flat[0])}; {remedy}.")
-    y = _numbers(name, y)
-    if y.shape != (count,):
-        raise InputError(
-            f"{name} must hold one label a record, got shape {y.shape} for {count} records; pass shape ({count},)."
-        )
-    whole = y.astype(np.int64)
-    if (wrong := (whole != y) | (whole < 0)).any():
-        raise InputError(
-            f"{name} must hold the classes as whole numbers from 0, got {check.show(y[wrong][0])}; {remedy}."
-        )
-    return whole
-
-
-def array(name: str, values: Any) -> npt.NDArray[Any]:
-    """Any values as an array, if their lengths are alike."""
-    try:
-        return np.asarray(values)
-    except ValueError:  # NumPy's answer to rows of mixed lengths
-        raise InputError(f"{name} holds rows of mixed lengths, got {check.show(values)}; make them alike.") from None
-
-
-def _numbers(name: str, values: Any) -> npt.NDArray[Any]:
-    found = array(name, values)
-    if found.dtype.kind not in "biuf" or found.ndim == 0 or found.size == 0:
-        raise InputError(
-            f"{name} must be an array of numbers, got type {found.dtype} and shape {found.shape}; pass a row for each "
-            "record, with categories as numbers."
-        )
-    if found.dtype.kind == "f" and not np.isfinite(found).all():
-        raise InputError(f"{name} holds values that are infinite or NaN; remove or repair these records first.")
-    return found
+    features, classes = pair("data", data, "pass arrays of features and labels")
+    x = numbers("X", features)
+    return x, class_numbers("y", classes, len(x))
 
 
 def memberships(values: Any, count: int) -> BoolArray:
@@ -80,7 +41,7 @@ def memberships(values: Any, count: int) -> BoolArray:
 
 
 def seeds(values: Any, models: int) -> list[int]:
-    """One non-negative whole seed a model."""
+    """One non-negative whole seed for each model."""
     shape = array("seeds", values).shape
     if shape != (models,):
         raise InputError(
@@ -109,13 +70,15 @@ def evaluation(asked: Any, x: npt.NDArray[Any], y: npt.NDArray[np.int64], templa
                 f'evaluate_on must be "data", records or (records, labels), got {check.show(asked)}; pass one of these.'
             )
         return {"asked": x, "asked_y": y}
-    given, truth = asked if isinstance(asked, tuple) and len(asked) == 2 else (asked, None)
-    rows = cast(_numbers("evaluate_on", given), template)
+    given, truth = parted("evaluate_on", asked, "pass records or (records, labels)")
+    rows = cast(numbers("evaluate_on", given), template)
     if rows.shape[1:] != x.shape[1:]:
         raise InputError(
             f"evaluate_on has records of shape {rows.shape[1:]}, the data of {x.shape[1:]}; pass the same."
         )
-    return {"asked": rows} if truth is None else {"asked": rows, "asked_y": labels("evaluate_on", truth, len(rows))}
+    return (
+        {"asked": rows} if truth is None else {"asked": rows, "asked_y": class_numbers("evaluate_on", truth, len(rows))}
+    )
 
 
 def outputs(template: Any, x: npt.NDArray[Any], y: npt.NDArray[np.int64]) -> None:
@@ -136,7 +99,7 @@ def outputs(template: Any, x: npt.NDArray[Any], y: npt.NDArray[np.int64]) -> Non
     if not shape or shape[0] != len(x[:2]) or len(shape) > 2:
         raise InputError(
             f"the model must give logits of shape (records, classes), got {shape} for {len(x[:2])} records; end it "
-            "with one output a class."
+            "with one output for each class."
         )
     classes = 2 if len(shape) == 1 or shape[1] == 1 else shape[1]
     if int(y.max()) >= classes:

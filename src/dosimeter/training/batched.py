@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dosimeter import _validate as check
 from dosimeter import engine as engines
-from dosimeter._validate import InputError
+from dosimeter._validate import BoolArray, InputError
 from dosimeter.engine import Store, Task
 from dosimeter.training import arguments, groups
 from dosimeter.training.chain import torch_module
@@ -107,7 +107,7 @@ def train_many(
     cargo = Cargo(factory) if inside else Cargo.packed(factory, known.modules)
     if cargo is None:
         inside, cargo = True, Cargo(factory)
-        reason = f"{picked.reason}; the factory cannot travel to other processes, so all train in this one"
+        reason = f"{picked.reason}; the factory cannot be sent to other processes, so all models train in this one"
         picked = replace(picked, processes=1, reason=reason)
     common = {
         "factory": known.text if store is not None else None,
@@ -118,16 +118,10 @@ def train_many(
         "neighbour": None if neighbour is None else [neighbour.removed, neighbour.added],
         "asked": None if not asked else "data" if asked["asked"] is x else "records",
     }
-    tasks = []
-    for at in range(0, len(members), picked.group):
-        rows, own = members[at : at + picked.group], numbers[at : at + picked.group]
-        even = bool(np.ptp(rows.sum(axis=1)) == 0)
-        given = {**common, "members": [groups.packed(row) for row in rows], "seeds": own, "even": even}
-        tasks.append(Task("train", given, own[0]))
     loops = DENSE_LOOPS if picked.strategy == "dense" else IMAGE_LOOPS if x.ndim == 4 else LOOPS
     results = engines.run(
         TrainGroup(cargo),
-        tasks,
+        _tasks(common, members, numbers, picked.group),
         shared={"x": x, "y": y, **(asked if common["asked"] == "records" else {})},
         engine="inline" if inside else engine,
         workers=picked.processes if processes is not None or engine == "local" else None,
@@ -139,6 +133,17 @@ def train_many(
         keep_workers=True,
     )
     return _models(results, picked)
+
+
+def _tasks(common: dict[str, Any], members: BoolArray, seeds: list[int], size: int) -> list[Task]:
+    """One task for each group of models that train together."""
+    tasks = []
+    for at in range(0, len(members), size):
+        rows, own = members[at : at + size], seeds[at : at + size]
+        even = bool(np.ptp(rows.sum(axis=1)) == 0)
+        given = {**common, "members": [groups.packed(row) for row in rows], "seeds": own, "even": even}
+        tasks.append(Task("train", given, own[0]))
+    return tasks
 
 
 def _known(factory: Any, key: str | Identity | None, store: Store | None) -> Identity:

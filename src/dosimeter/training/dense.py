@@ -19,7 +19,7 @@ from dosimeter.training.chain import Layer, torch_module
 from dosimeter.training.draws import Draws, blocks
 from dosimeter.training.neighbour import Neighbour, Transcript
 from dosimeter.training.recipe import Recipe
-from dosimeter.training.steps import Canaries, Log, log
+from dosimeter.training.steps import CanarySums, Log, log
 
 ALIGN = 8  # batches are padded to a multiple of this many records
 CACHE_LINE = 16  # parameters start at a multiple of this many numbers
@@ -38,7 +38,7 @@ def train(
     torch = torch_module()
     watch = log(recipe, draws, neighbour, data, list(modules[0].parameters()))
     with torch.no_grad():
-        group = _Group(torch, modules, layers, recipe, data[0].flatten(1), data[1], draws)
+        group = _DenseGroup(torch, modules, layers, recipe, data[0].flatten(1), data[1], draws)
         step = 0
         for rows, counts in blocks(draws, ALIGN, even):
             for at, count, marks in zip(rows, counts, group.marks(rows), strict=True):
@@ -55,7 +55,7 @@ def train(
     return [None] * len(modules) if watch is None else watch.transcripts()
 
 
-class _Group:
+class _DenseGroup:
     """Stacked weights (models, outputs, inputs), momentum and reused buffers."""
 
     def __init__(
@@ -148,7 +148,7 @@ class _Group:
         steps = [part.split([one.size for one in rows]) for part in found]
         return [[part.view(*one.shape, 1) for part in parts] for one, *parts in zip(rows, *steps, strict=True)]
 
-    def step(self, rows: IntArray, counts: IntArray, marks: list[Any], canaries: Canaries | None = None) -> None:
+    def step(self, rows: IntArray, counts: IntArray, marks: list[Any], canaries: CanarySums | None = None) -> None:
         """One step of every model on its own batch, in as many parts as the recipe wants."""
         width = rows.shape[1]
         factor = self._scale(counts, width)
@@ -383,7 +383,7 @@ class _Buffers:
     matrix: its outputs lie as (records, models, outputs), seen as (models, records, outputs).
     """
 
-    def __init__(self, group: _Group, width: int, one_input: bool) -> None:
+    def __init__(self, group: _DenseGroup, width: int, one_input: bool) -> None:
         torch, models, width = group.torch, group.models, abs(width)
         self.group, self.one_input, self.filled = group, one_input, False
 

@@ -20,6 +20,7 @@ from dosimeter import engine as engines
 from dosimeter._validate import BoolArray, InputError, IntArray
 from dosimeter.engine import Result, Store, Task
 from dosimeter.engine.work import KilledError, killed, signal_name
+from dosimeter.records import array
 from dosimeter.training import arguments
 from dosimeter.training.groups import Arrays, Cargo, packed, unpacked
 from dosimeter.training.identity import Identity, ambient, identity
@@ -78,7 +79,7 @@ def train_foreign(
             "a predictor."
         )
     chosen, numbers = _models(memberships, seeds)
-    records = arguments.array("evaluate", evaluate)
+    records = array("evaluate", evaluate)
     if records.ndim == 0 or records.size == 0 or records.dtype.kind == "O":
         raise InputError(
             f"evaluate must be an array of records, got type {records.dtype}, shape {records.shape}; pass numbers or "
@@ -190,7 +191,7 @@ def check_places(command: Sequence[str]) -> None:
 
 
 def _models(memberships: npt.ArrayLike, seeds: npt.ArrayLike) -> tuple[BoolArray, list[int]]:
-    shape = arguments.array("memberships", memberships).shape
+    shape = array("memberships", memberships).shape
     chosen = arguments.memberships(memberships, shape[1] if len(shape) == 2 else 0)
     return chosen, arguments.seeds(seeds, len(chosen))
 

@@ -11,7 +11,7 @@ from dosimeter.training.chain import torch_module
 from dosimeter.training.draws import Draws, blocks
 from dosimeter.training.neighbour import Neighbour, Transcript
 from dosimeter.training.recipe import Recipe
-from dosimeter.training.steps import Canaries, Log, log, losses, optimiser, parts
+from dosimeter.training.steps import CanarySums, Log, log, losses, optimiser, parts
 
 GRADIENTS = 2**24  # numbers of per-example gradients that are held at once
 
@@ -157,7 +157,7 @@ class _Noise:
         total = sum(parameter[0].numel() for parameter in stacked.values())
         self.flat = torch_module().zeros(len(draws), total, dtype=next(iter(stacked.values())).dtype)
 
-    def add(self, gradients: dict[str, Any], canaries: Canaries | None) -> None:
+    def add(self, gradients: dict[str, Any], canaries: CanarySums | None) -> None:
         """Add the canaries and the noise of the next step to gradients that are divided by the batch."""
         flat = [gradient.view(len(gradient), -1) for gradient in gradients.values()] if canaries is not None else []
         if canaries is not None:

@@ -23,7 +23,11 @@ def losses(logits: Any, labels: Any) -> Any:
 
 
 class Sgd:
-    """What torch.optim.SGD does, to the bit, without its bookkeeping, which small models feel."""
+    """The same steps as torch.optim.SGD, bit for bit, without its bookkeeping."""
+
+    # Models of an audit are small, and thousands are trained: hooks, profiling and parameter groups of torch.optim.SGD
+    # take longer than the step itself. torch offers the fused list operations under private names only (its own
+    # optimisers call them); tests/training compares the result with torch.optim.SGD.
 
     def __init__(self, parameters: list[Any], recipe: Recipe) -> None:
         self.parameters, self.recipe = parameters, recipe
@@ -108,7 +112,7 @@ class Log:
             for drawn in draws:
                 drawn.watch(neighbour, alike)
         self.canaries = (
-            None if recipe.canaries is None else Canaries(recipe.canaries, recipe.dp.clip, draws, parameters)
+            None if recipe.canaries is None else CanarySums(recipe.canaries, recipe.dp.clip, draws, parameters)
         )
         shape = len(draws), max(drawn.steps for drawn in draws)
         self.distances, self.projections, self.deviations = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -136,7 +140,7 @@ class Log:
         return found
 
 
-class Canaries:
+class CanarySums:
     """The recipe's canaries in the sums of several models: tensors (models, numbers), one for each parameter."""
 
     def __init__(self, dirac: Dirac, clip: float, draws: list[Draws], parameters: list[Any]) -> None:

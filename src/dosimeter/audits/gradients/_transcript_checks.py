@@ -11,7 +11,7 @@ from scipy import stats
 
 from dosimeter._validate import InputError
 from dosimeter.accounting import Composition, DpSgd, Gaussian, Neighbours, account
-from dosimeter.accounting.mechanism import Kind, Mechanism, Sampling
+from dosimeter.accounting.mechanism import Mechanism, PhaseKind, Sampling
 from dosimeter.attacks.gradient import Transcripts
 from dosimeter.audits.gradients.result import NoiseSeen
 from dosimeter.estimate import number, plain
@@ -36,7 +36,7 @@ def without_amplification(mechanism: Mechanism, neighbours: str | None, delta: f
     whole = tuple(_with_whole_batches(part, as_counted) for part in parts)
     used: Mechanism = whole[0] if len(whole) == 1 and not isinstance(mechanism, Composition) else Composition(whole)
     notes = []
-    if any(phase.kind is not Kind.GAUSSIAN for phase in mechanism.phases):
+    if any(phase.kind is not PhaseKind.GAUSSIAN for phase in mechanism.phases):
         notes.append(f"{KNOWN_BATCHES}; {_amplified(mechanism, delta)}")
     elif shuffled:
         notes.append(KNOWN_BATCHES)

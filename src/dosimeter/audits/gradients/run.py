@@ -22,12 +22,12 @@ from dosimeter.audits.gradients._noise_plan import NoisePlan, checked_recipe, no
 from dosimeter.audits.gradients._runs import WatchedRuns, Worlds, collect_runs, draw_worlds, models_together
 from dosimeter.audits.gradients.result import GradientsDetails, GradientsMetadata
 from dosimeter.audits.gradients.transcripts import audit_transcripts, with_warnings
-from dosimeter.audits.assemble import fingerprint
 from dosimeter.audits.result import Audit, TrainingCounts
 from dosimeter.audits.seeds import audit_seed
 from dosimeter.engine import RunOptions
 from dosimeter.engine.options import RunKeywords
 from dosimeter.identifiability import advantage_from_mu
+from dosimeter.records import fingerprint
 from dosimeter.training import Model, Neighbour, Recipe, train_many
 from dosimeter.training.identity import Identity, identity
 

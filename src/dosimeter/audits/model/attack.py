@@ -41,9 +41,7 @@ def choose_attack(
     if not references.online or len(references.signals) < FEWEST:
         return (OFFLINE if attack == "auto" else attack), ()
     names = ONLINE if attack == "auto" else (attack,)
-    rows = [
-        _strength(name, references, pool, aggregate, delta=delta, confidence=confidence) for name in names
-    ]
+    rows = [_strength(name, references, pool, aggregate, delta=delta, confidence=confidence) for name in names]
     best = max(rows, key=lambda row: (row.epsilon, row.tpr_at_1_percent, row.auc))
     return best.attack, tuple(replace(row, chosen=row is best) for row in rows)
 

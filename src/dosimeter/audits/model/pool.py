@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.evidence import OneRun, Persons, Scores, persons, two_sides
-from dosimeter.models import dataset
+from dosimeter.records import count, dataset, joined, take
 
 _BOTH = "pass members and nonmembers, or data and included"
 
@@ -55,7 +55,7 @@ class Pool:
     def joined(self) -> tuple[Any, Any]:
         """The records and labels of both sides, members first."""
         assert self.labels is not None
-        return _joined(self.inside[0], self.outside[0]), np.concatenate(self.labels)
+        return joined(self.inside[0], self.outside[0]), np.concatenate(self.labels)
 
     def evidence(
         self, members: FloatArray, nonmembers: FloatArray, aggregate: str, *, from_loss: bool
@@ -112,8 +112,6 @@ class Pool:
         return pair[0], pair[1]
 
     def _side(self, side: int) -> range:
-        from dosimeter.models._batches import count
-
         return range(count((self.inside, self.outside)[side][0]))
 
     def _persons(self) -> tuple[Persons, Persons]:
@@ -179,23 +177,3 @@ def _parted_by_coins(data: Any, included: Any, mask_seed: Any, groups: Any) -> P
         every = names.names[names.place]
         ids = every[rows[0]], every[rows[1]]
     return Pool(sides[0], sides[1], mask, mask_seed, ids)
-
-
-def take(X: Any, rows: IntArray) -> Any:
-    """Some of the records, of an array, a table, a sparse matrix or a list."""
-    if hasattr(X, "iloc"):
-        return X.iloc[rows]
-    return [X[i] for i in rows] if isinstance(X, list) else X[rows]
-
-
-def _joined(first: Any, second: Any) -> Any:
-    """Two sets of records as one."""
-    if hasattr(first, "iloc"):
-        import pandas
-
-        return pandas.concat([first, second], ignore_index=True)
-    if hasattr(first, "tocsr"):
-        from scipy import sparse
-
-        return sparse.vstack([first, second]).tocsr()
-    return [*first, *second] if isinstance(first, list) else np.concatenate([first, second])

@@ -17,13 +17,14 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.audits.model.pool import Pool, take
+from dosimeter.audits.model.pool import Pool
 from dosimeter.audits.training.repeatable import Pipeline
 from dosimeter.audits.training.shadows import Trainings, collect
 from dosimeter.engine import RunOptions
 from dosimeter.models import access
+from dosimeter.records import take
 from dosimeter.training import Recipe
-from dosimeter.training.identity import identity
+from dosimeter.training.identity import Identity, identity
 
 __all__ = ["ReferenceSignals", "read_references"]
 
@@ -35,13 +36,14 @@ MOST = 1024  # a digest has bits for so many pairs
 class ReferenceSignals:
     """What the references say of each record: (models, records), members first, then non-members.
 
-    `included` tells which records each reference was trained on; `trained` is how their trainings went, None for
-    models that were given.
+    `included` tells which records each reference was trained on. `trained` is how their trainings went, None for
+    models that were given, and `known` what keys of a store know of them.
     """
 
     signals: FloatArray
     included: BoolArray
     trained: Trainings | None = None
+    known: Identity | None = None
 
     @property
     def online(self) -> bool:
@@ -96,7 +98,9 @@ def read_references(
     boxes = [access(one, batch_size=run.batch_size, device=run.device) for one in references]
     included = _given_masks(masks, len(boxes), pool)
     return lambda: ReferenceSignals(
-        np.stack([np.concatenate([-box.losses(*side).values for side in (pool.inside, pool.outside)]) for box in boxes]),
+        np.stack(
+            [np.concatenate([-box.losses(*side).values for side in (pool.inside, pool.outside)]) for box in boxes]
+        ),
         included,
     )
 
@@ -108,15 +112,15 @@ def _given_masks(masks: Any, models: int, pool: Pool) -> BoolArray:
     array = check.any_array("reference_masks", masks)
     if array.shape != (models, pool.size) or array.dtype.kind not in "biu" or not np.isin(array, (0, 1)).all():
         raise InputError(
-            f"reference_masks must hold True and False in shape ({models}, {pool.size}), one row for each reference and "
-            f"one column for each record, got type {array.dtype} and shape {array.shape}; pass that."
+            f"reference_masks must hold True and False in shape ({models}, {pool.size}), one row for each reference "
+            f"and one column for each record, got type {array.dtype} and shape {array.shape}; pass that."
         )
     found: BoolArray = array.astype(bool)[:, pool.order]
     full = np.flatnonzero(found.all(axis=0))
     if full.size:
         raise InputError(
-            f"record {int(pool.order[full[0]])} is in all {models} references ({full.size} such records): nothing tells "
-            "how a model without it behaves; pass references that left it out."
+            f"record {int(pool.order[full[0]])} is in all {models} references ({full.size} such records): nothing "
+            "tells how a model without it behaves; pass references that left it out."
         )
     return found
 
@@ -143,7 +147,7 @@ def _trainer(model: Any, pool: Pool, train: Any, recipe: Recipe | None) -> Train
         trained.require(FEWEST, "reference models")
         signals, included = np.empty_like(trained.signals), np.empty_like(masks[trained.kept])
         signals[:, order], included[:, order] = trained.signals, masks[trained.kept]
-        return ReferenceSignals(signals, included, trained)
+        return ReferenceSignals(signals, included, trained, pipeline.known)
 
     return make
 
@@ -202,8 +206,8 @@ class _Cloned:
 
         if not hasattr(model, "get_params") or not hasattr(model, "fit"):
             raise InputError(
-                f"references are trained like the model, and {type(model).__name__} cannot be fitted again; pass train=, "
-                "a function (indices, seed) that returns a model, or references=[…] that you have trained."
+                f"references are trained like the model, and {type(model).__name__} cannot be fitted again; pass "
+                "train=, a function (indices, seed) that returns a model, or references=[…] that you have trained."
             )
         try:
             return cls(clone(model))
@@ -239,10 +243,8 @@ def log_odds(model: Any, X: Any, y: Any) -> FloatArray:
 def digests(pool: Pool) -> Any:
     """A digest of each record with its label; equal records have equal ones."""
     X, y = pool.joined()
-    names = np.asarray(y).astype(str)
-    return np.array(
-        [hashlib.blake2b(row + label.encode(), digest_size=16).hexdigest() for row, label in zip(_rows(X), names, strict=True)]
-    )
+    rows = (row + str(label).encode() for row, label in zip(_rows(X), y, strict=True))
+    return np.array([hashlib.blake2b(row, digest_size=16).hexdigest() for row in rows])
 
 
 def _rows(X: Any) -> Iterator[bytes]:

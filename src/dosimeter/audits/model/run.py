@@ -12,7 +12,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.accounting import Composition, DpSgd, Gaussian
 from dosimeter.accounting.mechanism import Mechanism
-from dosimeter.audits.assemble import both_sides, distributions, fingerprint, guarantees
+from dosimeter.audits.assemble import both_sides, distributions, guarantees
 from dosimeter.audits.model.attack import attack_result, attack_scores, choose_attack, read_attack
 from dosimeter.audits.model.pool import Pool, read_pool
 from dosimeter.audits.model.references import ReferenceSignals, read_references
@@ -32,6 +32,7 @@ from dosimeter.estimators.thresholds import Threshold
 from dosimeter.evidence import OneRun, Scores, mask_hash
 from dosimeter.geometry import epsilon_from_rates
 from dosimeter.models import Losses, access
+from dosimeter.records import fingerprint
 from dosimeter.training import Recipe
 
 MOST_EXPOSED = 20
@@ -260,7 +261,9 @@ def _with_references(
     stars = tuple(estimate for estimate in by_loss.estimates if estimate.validity == Validity.INSTANCE_METRIC)
     assert isinstance(audit.metadata, ScoresMetadata)
     trained = references.trained
-    told = {} if trained is None else tallied({"reference": trained}, None)
+    meta = audit.metadata
+    if trained is not None:
+        meta = replace(meta, **tallied({"reference": trained}, references.known))
     return replace(
         audit,
         estimates=(*audit.estimates, *stars),
@@ -272,11 +275,10 @@ def _with_references(
             strength=strength,
         ),
         metadata=replace(
-            audit.metadata,
+            meta,
             attack=attack,
             references=len(references.signals),
-            warnings=(*audit.metadata.warnings, *(() if trained is None else trained.notes())),
-            **told,
+            warnings=(*meta.warnings, *(() if trained is None else trained.notes())),
         ),
     ), sharper
 

@@ -18,7 +18,6 @@ import dosimeter
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.audits.assemble import both_sides, guarantees
-from dosimeter.audits.assemble import fingerprint
 from dosimeter.audits.one_run.result import GuessPath, OneRunDetails, OneRunMetadata, OneRunUtility
 from dosimeter.audits.result import Audit
 from dosimeter.audits.seeds import audit_seed
@@ -48,6 +47,7 @@ from dosimeter.estimate import Estimate, plain
 from dosimeter.estimators.one_run import one_run
 from dosimeter.estimators.ranked import ranked
 from dosimeter.evidence import OneRun, fair_coins, mask_hash
+from dosimeter.records import fingerprint
 from dosimeter.training import Dirac, Recipe
 
 __all__ = ["DIRAC", "audit_one_run", "path_of_guesses"]

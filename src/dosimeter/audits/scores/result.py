@@ -9,7 +9,16 @@ from typing import Any
 from dosimeter.audits.part import Count, Part, Positive, Rate
 from dosimeter.audits.result import Details, TrainedMetadata
 
-__all__ = ["DETAILS", "METADATA", "Accuracy", "AttackResult", "Fingerprints", "ScoresDetails", "ScoresMetadata", "Strength"]
+__all__ = [
+    "DETAILS",
+    "METADATA",
+    "Accuracy",
+    "AttackResult",
+    "Fingerprints",
+    "ScoresDetails",
+    "ScoresMetadata",
+    "Strength",
+]
 
 
 @dataclass(frozen=True)

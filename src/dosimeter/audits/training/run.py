@@ -10,7 +10,6 @@ import dosimeter
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.audits.assemble import both_sides, guarantees
-from dosimeter.audits.assemble import fingerprint
 from dosimeter.audits.result import Audit
 from dosimeter.audits.seeds import audit_seed
 from dosimeter.audits.training import intervals
@@ -21,6 +20,7 @@ from dosimeter.audits.training.shadows import Trainings, tallied
 from dosimeter.engine import RunOptions
 from dosimeter.estimate import Estimate, plain
 from dosimeter.evidence import mask_hash
+from dosimeter.records import fingerprint
 from dosimeter.training import Recipe
 
 __all__ = ["TrainingKeywords", "audit_training"]

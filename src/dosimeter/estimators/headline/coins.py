@@ -20,9 +20,9 @@ from scipy import special
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
 from dosimeter.estimators.headline.bins import Bins
+from dosimeter.estimators.headline.design import DESIGN, reach, whole_weights
 from dosimeter.estimators.headline.laws import binomial, upper_tail
 from dosimeter.estimators.headline.proof import Proof, nothing
-from dosimeter.estimators.headline.reach import DESIGN, reach, whole_weights
 from dosimeter.estimators.headline.shapes import ACTIVE, BOTH, IN, KINDS, OUT, Learner, View
 
 CELLS = np.concatenate([np.arange(100) * 0.05, 5 + np.arange(111) * 0.1])  # of the ε axis
@@ -56,18 +56,18 @@ def coins_bound(bins: Bins, delta: float, alpha: float) -> Proof:
     return proof
 
 
-class _Level(NamedTuple):
+class _SplitLevel(NamedTuple):
     """The right guesses that δ may account for, and what is left of the level."""
 
     allowance: int
     alpha: float
 
 
-def _level(budget: float, floor: float, alpha: float) -> _Level:
+def _level(budget: float, floor: float, alpha: float) -> _SplitLevel:
     """Markov's allowance at the lower edge of a cell, where δ can do most; `budget` is m·δ."""
     mean = budget * float(special.expit(-floor))
     allowance = max(math.ceil(mean / (_DELTA_SHARE * alpha)) - 1, 0)
-    return _Level(allowance, alpha - mean / (allowance + 1))
+    return _SplitLevel(allowance, alpha - mean / (allowance + 1))
 
 
 # --- revealing --------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class _Weighted:
         self._upper, self._lower = upper[used[: upper.size]], lower[used[upper.size :]]
         self._bins, self._learned = bins, int(bins.records[view.low : view.high].sum())
 
-    def largest(self, floor: float, top: float, level: _Level) -> Proof:
+    def largest(self, floor: float, top: float, level: _SplitLevel) -> Proof:
         """The largest ε of a cell that is rejected, to a thousandth; its lower edge is known to be rejected or 0."""
         observed = self._observed - self._heaviest(level.allowance)
         rejects = partial(self._rejects, observed=observed, level=level.alpha * self._share)

@@ -10,7 +10,7 @@ from scipy import special
 
 from dosimeter._validate import FloatArray, IntArray
 from dosimeter.estimators.headline.bins import Bins
-from dosimeter.estimators.headline.reach import whole_weights
+from dosimeter.estimators.headline.design import whole_weights
 from dosimeter.estimators.headline.shapes import BOTH, IN, OUT, View
 
 SIZES = (12, 24, 48, 100, 250, 1000, 10**9)  # least records a side, from fine tables to one table of all
@@ -27,7 +27,7 @@ class Pairing(NamedTuple):
     weight: int
 
 
-class _Group(NamedTuple):
+class _OpposedBins(NamedTuple):
     upper: IntArray
     lower: IntArray
     excess: float  # log odds ratio between the two, beyond the design
@@ -50,7 +50,7 @@ def layouts(
         yield size, [Pairing(g.upper, g.lower, int(w)) for g, w in zip(groups, weights, strict=True)]
 
 
-def _two_sided(bins: Bins, view: View, design: float, base: float, least: int) -> list[_Group]:
+def _two_sided(bins: Bins, view: View, design: float, base: float, least: int) -> list[_OpposedBins]:
     """Groups from the outermost bins inwards; the lower side is cut where as much of its information is passed."""
     odds, records = view.of(BOTH), bins.records
     member = special.expit(odds + base)
@@ -68,7 +68,7 @@ def _two_sided(bins: Bins, view: View, design: float, base: float, least: int) -
             continue
         a, b = top[i0 : i + 1], bottom[j0 : j + 1]
         mean = [np.average(odds[side], weights=information[side] + 1e-9) for side in (a, b)]
-        groups.append(_Group(a, b, float(mean[0] - mean[1] - design)))
+        groups.append(_OpposedBins(a, b, float(mean[0] - mean[1] - design)))
         i0, j0 = i + 1, j + 1
     return groups
 
@@ -96,7 +96,7 @@ class _Passed(NamedTuple):
         return True
 
 
-def _one_sided(bins: Bins, view: View, kind: int, design: float, least: int) -> list[_Group]:
+def _one_sided(bins: Bins, view: View, kind: int, design: float, least: int) -> list[_OpposedBins]:
     """Groups of the bins that leak, each against a share of all other hidden bins, dealt out in turn."""
     odds, records = view.of(kind), bins.records
     top, bottom = np.arange(records.size - 1, view.high - 1, -1), np.arange(view.low)
@@ -114,7 +114,7 @@ def _one_sided(bins: Bins, view: View, kind: int, design: float, least: int) -> 
         others = rest[place :: len(parts)]
         apart = np.average(odds[part], weights=records[part]) - np.average(odds[others], weights=records[others])
         upper, lower = (others, part) if kind == OUT else (part, others)
-        groups.append(_Group(upper, lower, float(sign * apart - design)))
+        groups.append(_OpposedBins(upper, lower, float(sign * apart - design)))
     return groups
 
 

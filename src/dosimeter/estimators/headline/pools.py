@@ -20,11 +20,11 @@ from scipy import special
 from dosimeter._validate import BoolArray, FloatArray, IntArray
 from dosimeter.estimators.headline.bins import Bins
 from dosimeter.estimators.headline.coins import CELLS
+from dosimeter.estimators.headline.design import DESIGN, reach
 from dosimeter.estimators.headline.layout import SIZES, Pairing, layouts
 from dosimeter.estimators.headline.proof import Proof, nothing
-from dosimeter.estimators.headline.reach import DESIGN, reach
+from dosimeter.estimators.headline.rank_tables import ADD_REMOVE, REPLACE, DeltaCost, RankTable, Tables
 from dosimeter.estimators.headline.shapes import ACTIVE, BOTH, IN, KINDS, OUT, Learner, View
-from dosimeter.estimators.headline.tables import ADD_REMOVE, REPLACE, DeltaCost, Table, Tables
 
 _PART = 20  # at most this share of the bins left on a side is revealed at a time
 _REFERENCE = 4.0  # hidden records for each tested one that a one-sided leak is compared with
@@ -71,7 +71,7 @@ def pools_bound(
     return proof._replace(epsilon=proof.epsilon if neighbours == REPLACE else proof.epsilon / 2)
 
 
-class _Plan(NamedTuple):
+class _PoolPlan(NamedTuple):
     """The test of one kind of leak: its tables, its share of the level, and the table size it was made with."""
 
     tables: Tables
@@ -229,8 +229,8 @@ class _Search:
     # --- testing ------------------------------------------------------------------------------------------
 
     def plans(
-        self, view: View, design: FloatArray, *, planned_at: float, chosen: Mapping[int, _Plan]
-    ) -> dict[int, _Plan]:
+        self, view: View, design: FloatArray, *, planned_at: float, chosen: Mapping[int, _PoolPlan]
+    ) -> dict[int, _PoolPlan]:
         """The test of each kind; no label of a tested record has a part in the choice of its tables or allowance."""
         found = {}
         for kind in view.tested:
@@ -243,7 +243,7 @@ class _Search:
 
     def _plan(
         self, view: View, kind: int, design: FloatArray, sizes: tuple[int, ...], planned_at: float
-    ) -> _Plan | None:
+    ) -> _PoolPlan | None:
         share, best = float(view.shares[kind]), None
         expected = special.expit(view.of(kind) + self.learner.base) * self.bins.records
         for size, pairings in layouts(self.bins, view, kind, design, sizes, self.learner.base):
@@ -262,14 +262,14 @@ class _Search:
         if best is None:
             return None
         tables = Tables.of([_observed(pairing, self.bins) for pairing in best[2]], best[3])
-        return _Plan(tables, share, best[1]) if tables.rows else None
+        return _PoolPlan(tables, share, best[1]) if tables.rows else None
 
     def _allowance(self, tables: Tables, planned_at: float, share: float) -> int:
         if self.leaks:
             return self.leaks * max(row.weight for row in tables.rows)
         return tables.least_allowance(planned_at, self.cost, _MARGIN * self.limit(share))
 
-    def largest(self, plan: _Plan, view: View, grid: FloatArray) -> Proof:
+    def largest(self, plan: _PoolPlan, view: View, grid: FloatArray) -> Proof:
         """The proof of the largest point of the grid that this test rejects; ε = 0 if it rejects none."""
         level = (1 - self.delta_share) * self.alpha * plan.share
         at = _last(grid, lambda log_theta: plan.tables.p_value(log_theta) <= level)
@@ -310,16 +310,16 @@ def _last(grid: FloatArray, holds: Callable[[float], bool]) -> int:
     return low
 
 
-def _observed(pairing: Pairing, bins: Bins) -> Table:
+def _observed(pairing: Pairing, bins: Bins) -> RankTable:
     upper, lower = pairing.upper, pairing.lower
     above, below = int(bins.members[upper].sum()), int(bins.members[lower].sum())
     records = int(bins.records[upper].sum()), int(bins.records[lower].sum())
-    return Table(*records, above + below, above, pairing.weight)
+    return RankTable(*records, above + below, above, pairing.weight)
 
 
-def _predicted(pairing: Pairing, records: IntArray, expected: FloatArray) -> Table:
+def _predicted(pairing: Pairing, records: IntArray, expected: FloatArray) -> RankTable:
     """The table as the revealed labels predict it."""
     upper, lower = int(records[pairing.upper].sum()), int(records[pairing.lower].sum())
     above = float(expected[pairing.upper].sum())
     members = round(above + float(expected[pairing.lower].sum()))
-    return Table(upper, lower, min(max(members, 1), upper + lower - 1), above, pairing.weight)
+    return RankTable(upper, lower, min(max(members, 1), upper + lower - 1), above, pairing.weight)

@@ -10,7 +10,7 @@ from dosimeter._validate import InputError
 from dosimeter.accounting.composition import advanced, by_epochs, naive
 from dosimeter.accounting.gdp import gdp_clt
 from dosimeter.accounting.guarantee import Guarantee
-from dosimeter.accounting.mechanism import DpSgd, Kind, Mechanism, Sampling, mechanism
+from dosimeter.accounting.mechanism import DpSgd, Mechanism, PhaseKind, Sampling, mechanism
 from dosimeter.accounting.pld import exact, pld
 from dosimeter.accounting.rdp import rdp
 from dosimeter.accounting.zcdp import zcdp
@@ -81,18 +81,18 @@ def applicable(value: Mechanism) -> list[str]:
     """The names of the accountants and formulas that say something about a mechanism."""
     kinds = {phase.kind for phase in value.phases}
     names = list(ACCOUNTANTS)
-    if Kind.POISSON_REPLACE in kinds:
+    if PhaseKind.POISSON_REPLACE in kinds:
         names = ["zcdp-classic", "zcdp", "pld"]
-    if Kind.WITHOUT_REPLACEMENT in kinds:
+    if PhaseKind.WITHOUT_REPLACEMENT in kinds:
         names.remove("pld")
-    if kinds != {Kind.GAUSSIAN} and "gaussian" in names:
+    if kinds != {PhaseKind.GAUSSIAN} and "gaussian" in names:
         names.remove("gaussian")
     if isinstance(value, DpSgd) and value.sample_rate < 1:
         if value.sampling is Sampling.SHUFFLED:
             names.append("pld-as-if-poisson")
-        elif Kind.POISSON in kinds:
+        elif PhaseKind.POISSON in kinds:
             names += ["naive-epochs", "advanced-epochs", "zcdp-epochs"]
-    if Kind.POISSON in kinds:
+    if PhaseKind.POISSON in kinds:
         names.append("gdp-clt")
     return names
 
@@ -108,9 +108,31 @@ def account(
     neighbours: str | None = None,
     methods: Sequence[str] | None = None,
 ) -> list[Guarantee]:
-    """What every accountant says about one run: a list of Guarantee, proven bounds and formulas that are none.
+    """Ask every accountant about one run.
 
-    Give a mechanism (or a list of them, composed), or the noise multiplier, sample rate and steps of DP-SGD.
+    Give a mechanism, a list of mechanisms that are composed, or the numbers of DP-SGD.
+
+    Args:
+        value: The mechanism, or a list of them.
+        delta: The δ of the guarantees.
+        noise_multiplier: Instead of a mechanism: the noise of DP-SGD over its clipping norm.
+        sample_rate: Batch size over records.
+        steps: The number of steps.
+        sampling: "poisson", "without-replacement" or "shuffled".
+        neighbours: Whose ε; by default what the sampling can be bounded for.
+        methods: The accountants to ask; by default all that can say something.
+
+    Returns:
+        One guarantee for each accountant. Formulas that are printed elsewhere but are not bounds have `is_bound` False.
+
+    Raises:
+        InputError: If both or neither of a mechanism and its numbers are given, or an argument is out of range.
+
+    >>> found = account(noise_multiplier=1.1, sample_rate=0.02, steps=5000, delta=1e-5, methods=["rdp", "pld"])
+    >>> for guarantee in found:
+    ...     print(guarantee.method, round(guarantee.epsilon, 2))
+    rdp 8.51
+    pld 7.86
     """
     if value is None:
         if noise_multiplier is None:

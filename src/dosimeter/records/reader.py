@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from dosimeter._validate import InputError, show
-from dosimeter.models import _batches
-from dosimeter.models._padding import unmasked
-from dosimeter.models.outputs import Array, fetched, labels
+from dosimeter._progress import Progress
+from dosimeter._validate import InputError, IntArray, show
 from dosimeter.reading import pick, read_columns
+from dosimeter.records.forms import Array, count, fetched
+from dosimeter.records.pairs import labels
 
 _LOOK = 1000
 LABEL_COLUMNS = ("label", "y", "target", "class")
@@ -46,7 +46,7 @@ def dataset(data: Any, *, label: str | None = None) -> tuple[Any, Any]:
             f"{show(data)}; pass one of these."
         )
     X = _records(X)
-    return X, None if y is None else labels(y, _batches.count(X))
+    return X, None if y is None else labels(y, count(X))
 
 
 def file_labels(path: str | os.PathLike[str], *, label: str | None = None) -> Array:
@@ -112,9 +112,9 @@ def _from_pairs(data: Any) -> tuple[Any, Any]:
     first: list[Array] = []
     second: list[Any] = []
     began = time.monotonic()
-    count = _length(data)
-    with _batches.Progress(count, "Reading {} records") as progress:
-        for index in range(count):
+    size = _length(data)
+    with Progress(size, f"Reading {size} records") as progress:
+        for index in range(size):
             x, y = _pair(data[index], index)
             if first and first[0].shape != x.shape:
                 raise InputError(
@@ -139,6 +139,21 @@ def _pair(item: Any, index: int) -> tuple[Array, Any]:
             f"the dataset's item {index} has a label of shape {y.shape}; return one label for each record."
         )
     return x, y.item()
+
+
+def unmasked(encoding: Mapping[str, Any]) -> list[IntArray]:
+    """The token rows of a tokenizer's output, without what its attention mask leaves out."""
+    if "input_ids" not in encoding:
+        raise InputError(f"X is a mapping without input_ids, got {show(list(encoding))}; pass a tokenizer's output.")
+    ids = [np.asarray(fetched(row)) for row in fetched(encoding["input_ids"])]
+    if any(row.ndim != 1 for row in ids):
+        raise InputError("input_ids must hold a row for each text; pass the tokenizer a list of texts.")
+    if "attention_mask" not in encoding:
+        return ids
+    masks = [np.asarray(fetched(row)).astype(bool) for row in fetched(encoding["attention_mask"])]
+    if [mask.shape for mask in masks] != [row.shape for row in ids]:
+        raise InputError("attention_mask has another shape than input_ids; pass the tokenizer's output as it is.")
+    return [row[mask] for row, mask in zip(ids, masks, strict=True)]
 
 
 def _is_texts(X: Any) -> bool:
@@ -179,7 +194,7 @@ def _records(X: Any) -> Any:
     if array.dtype.kind == "O":
         return _ragged(X)
     if array.ndim < 2 or 0 in array.shape:
-        raise InputError(f"X has shape {array.shape}; pass an array of at least one record, one row a record.")
+        raise InputError(f"X has shape {array.shape}; pass an array with one row for each record, at least one.")
     if array.dtype.kind not in "biuf":
         raise InputError(f"X must hold numbers, got type {array.dtype}; encode words as numbers first.")
     _finite(array)

@@ -21,7 +21,7 @@ REPLACE, ADD_REMOVE = NEIGHBOURS = ("replace", "add/remove")
 _SEEN = 1e-13  # beyond this probability the Stein factor of the identity is bounded, not computed
 
 
-class Table(NamedTuple):
+class RankTable(NamedTuple):
     """Upper and lower records, the members among all of them, the members among the upper ones, and a weight."""
 
     upper: int
@@ -50,7 +50,7 @@ class DeltaCost(NamedTuple):
     neighbours: str
     flipped: bool = False
 
-    def of(self, table: Table, log_theta: float) -> float:
+    def of(self, table: RankTable, log_theta: float) -> float:
         if self.neighbours == REPLACE:
             return 1.0
         first, second = (table.upper, table.lower) if self.flipped else (table.lower, table.upper)
@@ -61,11 +61,11 @@ class DeltaCost(NamedTuple):
 class Tables:
     """The weighted count of members in the upper halves, less an allowance for δ."""
 
-    rows: tuple[Table, ...]
+    rows: tuple[RankTable, ...]
     allowance: int = 0
 
     @classmethod
-    def of(cls, rows: Sequence[Table], allowance: int = 0) -> Tables:
+    def of(cls, rows: Sequence[RankTable], allowance: int = 0) -> Tables:
         return cls(tuple(row for row in rows if row.weight > 0 and row.is_free), allowance)
 
     def p_value(self, log_theta: float) -> float:
@@ -93,7 +93,7 @@ class Tables:
         factors = self._factors(log_theta, cost)
         return max((math.ceil(slope * row.weight / limit) for row, step, slope in factors if step > limit), default=0)
 
-    def _factors(self, log_theta: float, cost: DeltaCost) -> list[tuple[Table, float, float]]:
+    def _factors(self, log_theta: float, cost: DeltaCost) -> list[tuple[RankTable, float, float]]:
         found = []
         for row in self.rows:
             step, slope = stein_factors(row, math.exp(log_theta))
@@ -102,7 +102,7 @@ class Tables:
         return found
 
 
-def stein_factors(table: Table, theta: float) -> tuple[float, float]:
+def stein_factors(table: RankTable, theta: float) -> tuple[float, float]:
     """The largest |g(r+1) − g(r)| of the Stein equation: over indicators of r ≥ t, and for the identity.
 
     The first is largest where the law has its mass. The second may rise towards the ends; there it is
@@ -123,7 +123,7 @@ def stein_factors(table: Table, theta: float) -> tuple[float, float]:
     return step, max(slope, *_slopes_beyond(table, theta, law.mean, float(r[seen[0]]), float(r[seen[-1]])))
 
 
-def _slopes_beyond(table: Table, theta: float, mean: float, low: float, high: float) -> tuple[float, float]:
+def _slopes_beyond(table: RankTable, theta: float, mean: float, low: float, high: float) -> tuple[float, float]:
     """Limits for the second factor below `low` and above `high`.
 
     The drift θ(upper − r)(members − r) − r(lower − members + r) is (zero − r)·m(r), with m falling in r where θ ≥ 1.

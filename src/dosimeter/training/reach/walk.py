@@ -1,0 +1,224 @@
+"""The walk itself: what is written, what waits, and what was seen."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import sys
+import types
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from dosimeter.training.sources import stamp
+
+PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented)})
+_MOST_TEXTS = 100_000
+_MOST_OBJECTS = 3_000_000
+
+
+class UnreachableStateError(Exception):
+    """Something that can be reached has no state that could be hashed; the text says where and what it is."""
+
+
+class Place(NamedTuple):
+    """Where a value was met, for messages: how it is reached from the place before."""
+
+    before: Place | None
+    step: str
+
+    def __truediv__(self, step: str) -> Place:
+        return Place(self, step)
+
+    def __str__(self) -> str:
+        steps, place = [], self
+        while place is not None:
+            steps.append(place.step)
+            place = place.before  # type: ignore[assignment]
+        return "".join(reversed(steps if len(steps) <= 12 else [*steps[:8], " → …", *steps[-2:]]))
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What a walk found: the hash, the caller's modules, the versions it stands on, and installed things replaced."""
+
+    digest: str
+    modules: tuple[str, ...]
+    versions: tuple[str, ...]
+    replaced: tuple[str, ...]
+
+
+def reach(value: Any, name: str, *, strict: bool = True) -> Reached:
+    """Walk everything that `value` can reach.
+
+    Raises:
+        UnreachableStateError: If something that is reached has no state to hash and `strict` is set.
+    """
+    walk = Walk(strict=strict)
+    walk.feed(value, Place(None, name))
+    walk.finish()
+    return Reached(
+        walk.digest.hexdigest(), tuple(sorted(walk.modules)), tuple(sorted(walk.versions)), tuple(sorted(walk.replaced))
+    )
+
+
+class _Item(NamedTuple):
+    value: Any
+    place: Place
+    maybe: str | None  # reached only if code takes this attribute from a module; None: reached for certain
+
+
+@dataclass
+class Walk:
+    """The state of a walk; see the head of this file."""
+
+    strict: bool = True
+    digest: Any = field(default_factory=hashlib.sha256)
+    numbers: dict[int, int] = field(default_factory=dict)
+    kept: list[Any] = field(default_factory=list)  # what has a number stays alive, so that no other takes its address
+    certain: deque[_Item] = field(default_factory=deque)
+    possible: dict[int, _Item] = field(default_factory=dict)
+    maybe: str | None = None
+    settled: bool = True  # nothing certain was met since what is possible was looked through
+    submodules: dict[str, tuple[types.ModuleType, Place]] = field(default_factory=dict)  # read only if named
+    modules: set[str] = field(default_factory=set)
+    versions: set[str] = field(default_factory=set)
+    replaced: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)
+    mentioned: set[str] = field(default_factory=set)
+
+    def write(self, kind: str, content: str | bytes = b"") -> None:
+        """One piece of the text, with its length, so that no two texts run together alike."""
+        data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+        self.digest.update(f"{kind} {len(data)}:".encode() + data)
+
+    def feed(self, value: Any, place: Place, *, maybe: str | None = None) -> None:
+        """Write a value, or its number, and leave what it holds to the queue."""
+        if type(value) in PLAIN:
+            self.write(type(value).__name__, value if type(value) is bytes else _spelled(value))
+            if type(value) is str and len(value) <= 100 and len(self.texts) < _MOST_TEXTS:
+                self.texts.add(value)
+            return
+        if type(value) is tuple:
+            self.write("tuple", str(len(value)))
+            for index, part in enumerate(value):
+                self.feed(part, place / f"[{index}]", maybe=maybe)
+            return
+        known, name = id(value) in self.numbers, maybe if self.maybe is None else self.maybe
+        if not known:
+            self.numbers[id(value)] = len(self.numbers)
+            self.kept.append(value)
+            if len(self.kept) > _MOST_OBJECTS:
+                raise UnreachableStateError(f"{place} leads to more than {_MOST_OBJECTS} objects")
+        if name is None and (not known or self.possible.pop(id(value), None) is not None):
+            self.certain.append(_Item(value, place, None))
+        elif not known:
+            self.possible[id(value)] = _Item(value, place, name)
+        self.write("object", str(self.numbers[id(value)]))
+
+    def finish(self) -> None:
+        """Write what waits, then what the process gives, where code reads it: the command line, the environment.
+
+        A command line that code turned into values, e.g. by argparse, is among the values that are reached; as a whole
+        it would also tell apart runs that differ in the engine or the name of a report.
+        """
+        self._drain()
+        self.maybe = None
+        if not self.mentioned.isdisjoint(("argv", "orig_argv", "parse_args", "parse_known_args", "docopt")):
+            self.write("command line", repr(sys.argv[1:]))
+        if not self.mentioned.isdisjoint(("environ", "environb", "getenv", "getenvb")):
+            self.write("environment", repr(_variables(self.texts | self.mentioned)))
+
+    def _drain(self) -> None:
+        while self.certain or self._promoted() or self.possible:
+            item = self.certain.popleft() if self.certain else self.possible.pop(next(iter(self.possible)))
+            self.maybe, self.settled = item.maybe, self.settled and item.maybe is not None
+            self.write("is", str(self.numbers[id(item.value)]))
+            try:
+                content.dispatch(type(item.value))(item.value, self, item.place)
+            except UnreachableStateError:
+                raise
+            except Exception:  # objects of all kinds answer here, and some answer by raising
+                self.refuse(item.value, item.place)
+        self.maybe = None
+
+    def _promoted(self) -> bool:
+        """Whether something that was only possible is certain, now that all code that surely runs is known."""
+        if self.settled:
+            return False
+        self.maybe, self.settled = None, True
+        for name in sorted(self.submodules.keys() & self.mentioned):
+            self.feed(*self.submodules.pop(name))
+        for number, item in [pair for pair in self.possible.items() if pair[1].maybe in self.mentioned]:
+            del self.possible[number]
+            self.certain.append(item._replace(maybe=None))
+        return bool(self.certain)
+
+    def apart(self, value: Any, place: Place) -> bytes:
+        """The hash of a value by itself, for the members of sets, which have no order."""
+        alone = Walk(self.strict, numbers=dict(self.numbers), maybe=self.maybe, kept=self.kept)
+        alone.modules, alone.versions, alone.replaced = self.modules, self.versions, self.replaced
+        alone.texts, alone.mentioned, alone.submodules = self.texts, self.mentioned, self.submodules
+        alone.feed(value, place)
+        alone._drain()
+        return bytes(alone.digest.digest())
+
+    def refuse(self, value: Any, place: Place) -> None:
+        """Something without a state that could be hashed."""
+        kind = type(value)
+        name = kind.__qualname__ if home_of(kind) == "builtins" else f"{home_of(kind)}.{kind.__qualname__}"
+        self.write("opaque", name)
+        if self.maybe is None and self.strict:
+            raise UnreachableStateError(f"{place} is a {name}")
+
+    def version_of(self, module: str | None) -> None:
+        """Write what stands for a module that is not read."""
+        found = stamp(module or "builtins")
+        self.versions.add(found)
+        self.write("version", found)
+
+    def plain(self, kind: str, value: Any, parts: Iterable[Any]) -> None:
+        """Write a container of plain values at once."""
+        self.write(f"{kind} of plain", repr(value))
+        if len(value) <= 1000:
+            self.texts.update(part for part in parts if type(part) is str)
+
+    def all_of(self, values: Iterable[Any], place: Place) -> None:
+        for index, value in enumerate(values):
+            self.feed(value, place / f"[{index}]")
+
+    def attributes(self, values: dict[str, Any], place: Place) -> None:
+        """Attributes by name: they have no order."""
+        for name in sorted(values, key=str):
+            self.write("attribute", str(name))
+            self.feed(values[name], place / f".{name}")
+
+
+def _spelled(value: Any) -> str:
+    """A plain value; Python does not spell very long numbers out."""
+    return hex(value) if type(value) is int else repr(value)
+
+
+def _variables(texts: set[str]) -> list[tuple[str, str]]:
+    """Environment variables that these texts name, whole or (with an underscore at the seam) by an end."""
+    whole = {text.lower() for text in texts}
+    ends = [text.lower() for text in texts if len(text) > 2 and (text[0] == "_" or text[-1] == "_")]
+    found = []
+    for name, value in sorted(os.environ.items()):
+        low = name.lower()
+        if low in whole or any(low.startswith(end) or low.endswith(end) for end in ends):
+            found.append((name, value))
+    return found
+
+
+def home_of(kind: type) -> str:
+    """The module of a class; some of those in C have none."""
+    return kind.__module__ if isinstance(kind.__module__, str) else "builtins"
+
+
+@functools.singledispatch
+def content(value: Any, walk: Walk, place: Place) -> None:
+    """Write what a value holds; the modules of this folder register how, by its type."""
+    raise NotImplementedError
