@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import dosimeter as dm
 from dosimeter import attacks
 from dosimeter._validate import InputError
 from dosimeter.attacks import ATTACKS, MINIMUM, SHADOW_ATTACKS, leave_one_out, select_worst
@@ -59,3 +60,15 @@ def test_a_preset_is_not_an_option():
 def test_minimum_names_every_form_once():
     assert len(MINIMUM) == 10
     assert {form.split()[0] for form in MINIMUM} == {"loss", "watson", "lira", "rmia"}
+
+
+def test_pairs_that_share_out_the_records_leave_together():
+    """With signals that say nothing, no attack may tell a model's records by how many others have them."""
+    rng = np.random.default_rng(8)
+    masks = np.repeat(rng.random((8, 600)) < 0.5, 2, axis=0)
+    masks[1::2] = ~masks[1::2]
+    noise = rng.normal(size=masks.shape)
+    for name in SHADOW_ATTACKS:
+        scores = leave_one_out(name, noise, masks)
+        auc = np.mean([dm.Scores(row[own], row[~own]).auc for row, own in zip(scores, masks, strict=True)])
+        assert abs(auc - 0.5) < 0.03, name

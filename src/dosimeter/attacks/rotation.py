@@ -10,13 +10,16 @@ import numpy as np
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.attacks.signals import Array, read_shadows
-from dosimeter.attacks.table import SHADOW_ATTACKS
+from dosimeter.attacks.table import SHADOW_ATTACKS, others_of
 
 ATTACKS = {name: row.scores for name, row in SHADOW_ATTACKS.items()}
 
 
 def leave_one_out(attack: str | Callable[..., Any], outputs: Any, included: Any, **options: Any) -> FloatArray:
     """Attack each of K models with the other K − 1 as its shadow models.
+
+    Where models come in pairs that share out the records, both models of a pair are left out: the numbers of models
+    with and without a record would otherwise tell what the target was trained on.
 
     Named attacks remove the target from running sums, so that all K together cost about as much as one call for each
     row of targets; a function is called K times. `variance="auto"` is decided once, for K − 1 shadow models.
@@ -57,8 +60,7 @@ def _by_calls(attack: Callable[..., Any], signals: Array, mask: BoolArray, optio
     if not callable(attack):
         raise InputError(f"attack must be one of {', '.join(SHADOW_ATTACKS)} or a function, got {check.show(attack)}.")
     scores = np.empty(signals.shape)
-    for model in range(len(signals)):
-        others = np.arange(len(signals)) != model
+    for model, others in enumerate(others_of(mask)):
         row = check.finite_array(
             "the attack's scores", attack(signals[model], signals[others], mask[others], **options)
         )

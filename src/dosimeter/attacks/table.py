@@ -35,6 +35,7 @@ REFERENCE = "reference model"
 TEXTS = "texts"
 MOMENTS = "token moments"  # mean and deviation of the log-probability at each position
 GRADIENTS = "gradients"
+FEWEST_TO_TELL = 32  # records; with fewer, models are counterparts by chance
 
 Options = Mapping[str, Any]
 
@@ -114,13 +115,32 @@ class AttackRow:
         return AttackForm(self.name, self.minimum.get(self.name, Need(0, 0)), chosen)
 
     def rotated(self, form: AttackForm, signals: Array, included: BoolArray) -> FloatArray:
-        """Scores (K, n) of K models, each with the other K − 1 as its shadow models."""
+        """Scores (K, n) of K models, each with the others as its shadow models (`others_of`)."""
         require_models(form.label, form.need, *counts(included), left_out=True)
-        if self.rotate is not None:
+        others = others_of(included)
+        if self.rotate is not None and (others.sum(axis=1) == len(signals) - 1).all():
             return self.rotate(signals, included, form.options)
-        others = ~np.eye(len(signals), dtype=bool)
         rows = zip(signals, others, strict=True)
         return np.stack([self.scores_of(form, row, signals[rest], included[rest]) for row, rest in rows])
+
+
+def others_of(included: BoolArray) -> BoolArray:
+    """Which models (K, K) help to attack each model: all but itself and its counterpart.
+
+    The counterpart of a model was trained on just the records that the model was not trained on. Where models come in
+    such pairs, every record is in as many models as any other: with one model taken away, the numbers that are left
+    would tell which records it was trained on, so its counterpart goes with it.
+    """
+    others = ~np.eye(len(included), dtype=bool)
+    if included.shape[1] < FEWEST_TO_TELL:
+        return others
+    place = {row.tobytes(): model for model, row in enumerate(np.packbits(included, axis=1))}
+    found = [place.get(row.tobytes()) for row in np.packbits(~included, axis=1)]
+    if sum(counterpart is None for counterpart in found) <= 1:  # an odd number of models leaves one without
+        for model, counterpart in enumerate(found):
+            if counterpart is not None:
+                others[model, counterpart] = False
+    return others
 
 
 def _decide_lira(options: Options, included: BoolArray, left_out: bool) -> AttackForm:

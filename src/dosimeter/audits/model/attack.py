@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from dosimeter import _validate as check
-from dosimeter._validate import BoolArray, FloatArray
+from dosimeter._validate import FloatArray
+from dosimeter.attacks import leave_one_out
 from dosimeter.attacks.table import SHADOW_ATTACKS
 from dosimeter.audits.model.pool import Pool
 from dosimeter.audits.model.references import ReferenceSignals
@@ -49,24 +50,15 @@ def choose_attack(
 def _strength(
     name: str, references: ReferenceSignals, pool: Pool, aggregate: str, *, delta: float, confidence: float
 ) -> Strength:
+    scores = leave_one_out(name, references.signals, references.included)
     found = []
-    for place in range(min(TRIED, len(references.signals))):
-        included = references.included[place]
-        others = _others(references, place)
-        shadows = references.signals[others], references.included[others]
-        values = SHADOW_ATTACKS[name].scores(references.signals[place], *shadows)
+    for values, included in zip(scores[:TRIED], references.included[:TRIED], strict=True):
         evidence = OneRun(values, included, None, pool.persons, aggregate)
         sides = evidence.as_scores()
         bound = lower_bound(evidence, delta=delta, confidence=confidence).low
         found.append((bound, sides.auc, tpr_at(sides)))
     epsilon, auc, tpr = np.mean(found, axis=0)
     return Strength(name, float(epsilon), float(auc), float(tpr), chosen=False)
-
-
-def _others(references: ReferenceSignals, place: int) -> BoolArray:
-    """All references but this one and its counterpart, whose absence would tell which records this one has."""
-    own = references.included[place]
-    return ~((references.included == own).all(axis=1) | (references.included == ~own).all(axis=1))
 
 
 def attack_scores(name: str, target: FloatArray, references: ReferenceSignals) -> FloatArray:
