@@ -75,7 +75,8 @@ def rmia(
 
 def rmia_rotated(outputs: Array, included: BoolArray, rule: RmiaRule) -> FloatArray:
     """RMIA scores (K, n) with each model as the target once and the other K − 1 as its shadow models."""
-    ratios, _ = _log_ratios_rotated(outputs, included, rule)
+    ratios = np.empty(outputs.shape)
+    _log_ratios_rotated(outputs, included, rule, ratios)
     _shares(ratios, rule)
     return ratios
 
@@ -125,7 +126,9 @@ def informia(
 
 def informia_rotated(outputs: Array, included: BoolArray, rule: RmiaRule) -> FloatArray:
     """InfoRMIA scores (K, n) with each model as the target once and the other K − 1 as its shadow models."""
-    return _with_divergence(*_log_ratios_rotated(outputs, included, rule), rule)
+    ratios, evidence = np.empty(outputs.shape), np.empty(outputs.shape)
+    _log_ratios_rotated(outputs, included, rule, ratios, evidence)
+    return _with_divergence(ratios, evidence, rule)
 
 
 def _read(
@@ -153,17 +156,19 @@ def _log_ratios(signals: Signals, rule: RmiaRule) -> tuple[FloatArray, FloatArra
     return ratios, evidence
 
 
-def _log_ratios_rotated(outputs: Array, included: BoolArray, rule: RmiaRule) -> tuple[FloatArray, FloatArray]:
-    """ln r(x) and ln p(x), both (K, n), each model against the others."""
+def _log_ratios_rotated(
+    outputs: Array, included: BoolArray, rule: RmiaRule, ratios: FloatArray, evidence: FloatArray | None = None
+) -> None:
+    """Write ln r(x) and, where there is room for it, ln p(x), both (K, n), each model against the others."""
     inside, outside = counts(included)
-    ratios, evidence = np.empty(outputs.shape), np.empty(outputs.shape)
     for part in blocks(outputs.shape[1], outputs.shape[0]):
         own = included[:, part]
         odds = _both(outputs[:, part], rule.scale)
         within, beyond = (_means_without(odds, side, size[part]) for side, size in ((own, inside), (~own, outside)))
-        evidence[:, part] = _log_evidence(within, beyond, rule)
-        ratios[:, part] = log_probability(outputs[:, part], rule.scale) - evidence[:, part]
-    return ratios, evidence
+        base = _log_evidence(within, beyond, rule)
+        ratios[:, part] = log_probability(outputs[:, part], rule.scale) - base
+        if evidence is not None:
+            evidence[:, part] = base
 
 
 def _with_divergence(ratios: FloatArray, evidence: FloatArray, rule: RmiaRule) -> FloatArray:
