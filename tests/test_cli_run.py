@@ -1,6 +1,5 @@
 """`dosimeter run`: configurations and their errors, trainings of other libraries and of torch, resuming, stopping."""
 
-import inspect
 import json
 import os
 import signal
@@ -20,7 +19,7 @@ from dosimeter.audits.result import Audit
 from dosimeter.datasets import load
 from dosimeter.engine import LostWorkersError, Store
 from dosimeter.pipelines import config as settings
-from dosimeter.pipelines.launch import KINDS, FreshStore, launch, outlook
+from dosimeter.pipelines.launch import KINDS, FreshStore, keywords_of, launch, outlook
 from dosimeter.pipelines.subjects import subject, training_sizes
 
 torch_only = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
@@ -144,10 +143,10 @@ class TestConfiguration:
         for name, kind in KINDS.items():
             if find_spec(kind.module) is None:
                 continue
-            known = inspect.signature(kind.find()).parameters
+            known = keywords_of(kind.find())
             wanted = {renamed.get(field, field.partition(".")[2]) for field in settings.TAKES[name]}
-            assert wanted <= set(known), name
-            assert {"confidence", "seed"} <= set(known), name
+            assert wanted <= known, name
+            assert {"confidence", "seed"} <= known, name
 
     def test_every_ready_made_pipeline_is_one(self):
         names = settings.bundled()

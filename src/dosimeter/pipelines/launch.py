@@ -55,7 +55,7 @@ def launch(
     given = {**_settings(config, base), **own}
     if "points" in given:
         given["points"] = subject.places.positions("attack.points", given["points"])
-    known = _keywords(function)
+    known = keywords_of(function)
     for field, (name, _) in _set_by_the_user(config).items():
         if name not in known and field not in ANYWHERE:
             raise InputError(f"{field} has no meaning for audit = {config.audit!r}; leave it out.")
@@ -75,7 +75,7 @@ def launch(
 _WHERE = ("engine", "workers", "store", "memory", "timeout", "progress")
 
 
-def _keywords(function: Callable[..., Audit]) -> set[str]:
+def keywords_of(function: Callable[..., Audit]) -> set[str]:
     """What a function takes by name, also as one of its **options."""
     rare = (get_args(hint) for hint in get_type_hints(function).values())
     return {*inspect.signature(function).parameters, *(name for part in rare for name in _fields(part))}
