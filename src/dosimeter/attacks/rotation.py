@@ -12,8 +12,6 @@ from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.attacks.signals import Array, read_shadows
 from dosimeter.attacks.table import SHADOW_ATTACKS, others_of
 
-ATTACKS = {name: row.scores for name, row in SHADOW_ATTACKS.items()}
-
 
 def leave_one_out(attack: str | Callable[..., Any], outputs: Any, included: Any, **options: Any) -> FloatArray:
     """Attack each of K models with the other K − 1 as its shadow models.

@@ -62,13 +62,14 @@ class RunOptions:
             raise InputError(f"device must be a name, got {check.show(self.device)}; pass e.g. 'cpu' or None.")
 
     @classmethod
-    def read(cls, run: RunOptions | None, keywords: Mapping[str, Any], *, caller: str) -> RunOptions:
+    def read(cls, run: RunOptions | None, keywords: Mapping[str, Any], *, caller: str, depth: int = 3) -> RunOptions:
         """Take `run=`, or the single keywords that audits took before it.
 
         Args:
             run: The value that was passed, or None.
             keywords: What else was passed to the audit: the former keywords, e.g. {"workers": 2}.
             caller: The audit, for messages.
+            depth: How many calls up the audit was called, for the place that a warning names.
 
         Returns:
             The options; the default ones where nothing was passed.
@@ -91,7 +92,7 @@ class RunOptions:
         warnings.warn(
             f"{caller}({said}) is deprecated and goes with the next version; pass run=RunOptions({said}).",
             DeprecationWarning,
-            stacklevel=3,
+            stacklevel=depth,
         )
         return replace(cls(), **keywords)
 

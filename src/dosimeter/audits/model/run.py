@@ -215,7 +215,7 @@ def _options(run: RunOptions | None, options: Mapping[str, Any], guard: bool | s
     strict = check.flag("strict", rest.pop("strict", False)) or guard == "strict"
     if not isinstance(guard, bool) and guard != "strict":
         raise InputError(f"guard must be True, False or 'strict', got {check.show(guard)}; pass one of these.")
-    return _Asked(RunOptions.read(run, rest, caller="audit_model"), scores, attack, made, strict)
+    return _Asked(RunOptions.read(run, rest, caller="audit_model", depth=4), scores, attack, made, strict)
 
 
 def _references(

@@ -17,22 +17,14 @@ from dosimeter.attacks import (
     leave_one_out,
     mislabelled,
     out_of_distribution,
-    rotation,
     select_worst,
 )
+from dosimeter.attacks.table import SHADOW_ATTACKS
 from dosimeter.audits.training.repeatable import Pipeline
 from dosimeter.audits.training.result import CandidateRow
 from dosimeter.audits.training.shadows import Trainings
 from dosimeter.evidence import Persons, fair_coins
 
-ATTACKS: dict[str, tuple[str, dict[str, str]]] = {
-    "loss": ("loss", {}),
-    "watson": ("watson", {}),
-    "lira": ("lira", {}),
-    "lira-offline": ("lira", {"mode": "offline"}),
-    "rmia": ("rmia", {}),
-    "rmia-online": ("rmia", {"mode": "online"}),
-}
 CANARIES = ("mislabelled", "out-of-distribution", "clip-bkd")
 SELECT = ("accuracy", "auc")
 FEWEST_SHADOWS = 4  # one model with and one without the point to learn from, and one of each to be the target
@@ -58,7 +50,7 @@ class AttackScorer:
         """
         if callable(attack):
             return cls(getattr(attack, "__name__", type(attack).__name__), attack)
-        name = check.choice("attack", attack, ("auto", *ATTACKS))
+        name = check.choice("attack", attack, ("auto", *SHADOW_ATTACKS))
         if name == "auto":
             best = best_attack(shadows)
             name = "lira" if best == "rmia" and not log_odds else best
@@ -67,14 +59,12 @@ class AttackScorer:
     def scores(self, target: FloatArray, shadows: FloatArray, included: BoolArray) -> FloatArray:
         """Score targets (T, n) with the help of shadow models alone: no coin of a target influences them."""
         if self.function is None:
-            kind, options = ATTACKS[self.name]
-            return rotation.ATTACKS[kind](target, shadows, included, **options)
+            return SHADOW_ATTACKS[self.name].scores(target, shadows, included)
         return self._checked([self.function(row, shadows, included) for row in target], target.shape)
 
     def pilot(self, shadows: FloatArray, included: BoolArray) -> FloatArray:
         """Score the shadow models themselves, each as the target of the others."""
-        kind, options = ATTACKS[self.name] if self.function is None else (self.function, {})
-        return leave_one_out(kind, shadows, included, **options)
+        return leave_one_out(self.function or self.name, shadows, included)
 
     def _checked(self, scores: Any, shape: tuple[int, ...]) -> FloatArray:
         values = np.asarray(scores, np.float64)
