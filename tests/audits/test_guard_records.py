@@ -47,7 +47,7 @@ def test_copied_texts():
     nonmembers[8] = " ".join(changed)
     evidence = check_shift(members, nonmembers).evidence
     assert evidence["duplicates"] == 1
-    assert evidence["duplicate_pairs"] == [[9, 4]]
+    assert evidence["duplicate_pairs"] == ((9, 4),)
     assert evidence["near_duplicates"] == 1
     assert evidence["near_duplicate_pairs"] == [[17, 8]]
     assert any("1 of 300 non-members (0.333 %) is an exact copy of a member" in w for w in evidence["warnings"])
@@ -180,7 +180,7 @@ def test_one_smooth_feature_is_not_called_near_copies():
     rng = rng_of(7)
     evidence = check_shift(rng.normal(size=3000), rng.normal(size=3000)).evidence
     assert evidence["near_duplicates"] > 0
-    assert evidence["warnings"] == []
+    assert evidence["warnings"] == ()
 
 
 def test_the_same_records_are_refused():

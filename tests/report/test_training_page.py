@@ -6,10 +6,10 @@ import re
 
 import numpy as np
 import pytest
+from dosimeter.audits.page.kinds import kind_of
 
 from dosimeter.audits import page as audit_page
 from dosimeter.audits.one_run import audit_one_run
-from dosimeter.audits.page.kinds import kind_of
 from dosimeter.audits.result import Audit
 from dosimeter.audits.training import audit_training
 from dosimeter.report.text import epsilon

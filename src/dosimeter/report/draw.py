@@ -41,7 +41,7 @@ class Drawing:
     points: tuple[tuple[float, float, str], ...]
 
 
-def draw(spec: Mapping[str, Any], *, css_class: str) -> Drawing:
+def draw(spec: Mapping[str, object], *, css_class: str) -> Drawing:
     """Draw a specification for the page."""
     vl = require("vl_convert", extra="report", caller="dosimeter.report")
     root = ElementTree.fromstring(vl.vegalite_to_svg(dict(spec)))

@@ -40,7 +40,7 @@ NARROW = 330
 PHONE = 420  # a chart no wider than this is drawn for a phone
 
 
-def config() -> dict[str, Any]:
+def config() -> dict[str, object]:
     """The Vega-Lite configuration that all charts share."""
     return {
         "background": PAPER,

@@ -66,7 +66,7 @@ class Blind:
 def blind_baseline(
     views: Views, member: BoolArray, *, confidence: float, permutations: int, seeds: list[np.random.SeedSequence]
 ) -> Blind:
-    """Cross-fit the candidates on two stratified halves. 
+    """Cross-fit the candidates on two stratified halves.
 
     The interval is DeLong's for each half. The two AUCs depend on each other, so the standard error of their mean is
     taken as if they moved together, (s1 + s2) / 2, which no dependence exceeds; it is asymptotic, the p-value exact.
@@ -122,9 +122,7 @@ def _choose(views: Views, member: BoolArray, train: IntArray, rng: np.random.Gen
     return max(found, key=lambda name: found[name])
 
 
-def _fit_and_score(
-    name: str, views: Views, member: BoolArray, train: IntArray, test: IntArray
-) -> FloatArray:
+def _fit_and_score(name: str, views: Views, member: BoolArray, train: IntArray, test: IntArray) -> FloatArray:
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression

@@ -113,7 +113,7 @@ def check_shift(
     with probability at most 1 − confidence. Copies are warned of, but they are never a shift.
 
     Args:
-        members: Records that were trained on: a feature array (n, d), images (n, h, w[, c]), a list of texts, or (X, y).
+        members: Records that were trained on: features (n, d), images (n, h, w[, c]), a list of texts, or (X, y).
         nonmembers: Records that were not, of the same kind.
         labels: A pair of label arrays, where the records are not (X, y).
         groups: A pair of ids of the persons behind the records. Then one record of each person is looked at, since
@@ -221,9 +221,7 @@ def _pairs(pairs: list[list[int]]) -> tuple[Pair, ...]:
     return tuple((member, nonmember) for member, nonmember in pairs)
 
 
-def _copy_evidence(
-    records: Records, copies: Copies, near: NearCopies, members: int, nonmembers: int
-) -> ShiftEvidence:
+def _copy_evidence(records: Records, copies: Copies, near: NearCopies, members: int, nonmembers: int) -> ShiftEvidence:
     """What was counted in the records; `members` and `nonmembers` are the sizes of the sample."""
     return ShiftEvidence(
         records_used=members + nonmembers,

@@ -34,9 +34,7 @@ def one_run(e: Estimate, audit: Audit) -> Recomputed:
     evidence = of(FixedGuesses, e)
     made, only_in = evidence.k_in + evidence.k_out, min(evidence.k_in, evidence.k_out) == 0
     if e.method == "one-run f-DP":
-        mu = one_run_mu_bound(
-            records=evidence.records, guesses=made, correct=evidence.correct, confidence=e.confidence
-        )
+        mu = one_run_mu_bound(records=evidence.records, guesses=made, correct=evidence.correct, confidence=e.confidence)
         return lower(float(geometry.epsilon_from_mu(mu, e.delta)), (Validity.ASSUMES_GAUSSIAN,), ("add/remove",))
     low, most = (
         one_run_bound(
