@@ -13,9 +13,10 @@ from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.audits.result import Audit, TprAtFpr, TrainedMetadata
 from dosimeter.audits.verify import Finding, Standing, Verification, verify
-from dosimeter.audits.verify.ranks import bins_or_none
+from dosimeter.audits.verify.curve import bins_of_audit
 from dosimeter.estimate import Estimate, Validity, number, percent
 from dosimeter.estimators.claims import change
+from dosimeter.estimators.headline import Bins
 from dosimeter.evidence import OneRun, Scores
 
 __all__ = ["InvalidAuditError", "Outcome", "Verdict", "gate", "junit", "markdown", "passed"]
@@ -86,6 +87,7 @@ class _Case:
     rules: _Rules
     limited: Estimate
     finding: Finding
+    bins: Bins | None
 
 
 def gate(
@@ -107,9 +109,9 @@ def gate(
 
     A limit is kept if the audit could have found that it is broken and did not. Where it could not, because even a
     perfect attack on so few records proves no more than the limit, because a confidence above 99.9 % lets little be
-    proven, or because the scores are the wrong way round, the rule is undecided, which does not pass. A shift that was
-    found, a δ above `max_delta`, more than 1 % of failed trainings and a headline without evidence fail whether or not
-    a limit is given for them.
+    proven, or because the scores are all equal or the wrong way round, the rule is undecided, which does not pass. A
+    shift that was found, a δ above `max_delta`, more than 1 % of failed trainings and a headline without evidence fail
+    whether or not a limit is given for them.
 
     Args:
         audit: The audit.
@@ -174,7 +176,7 @@ def _judge(audit: Audit, found: Verification, rules: _Rules) -> list[Verdict]:
         first = found.contradictions[0]
         raise InvalidAuditError(f"the audit is not valid: {first.subject}: {first.reason}. No rule was looked at.")
     index = _limited(audit, rules)
-    case = _Case(audit, found, rules, audit.estimates[index], found.findings[index])
+    case = _Case(audit, found, rules, audit.estimates[index], found.findings[index], bins_of_audit(audit))
     return [verdict for rule in _RULES for verdict in rule(case)]
 
 
@@ -255,13 +257,15 @@ def _epsilon(case: _Case) -> Iterator[Verdict]:
         yield _undecided(rules, rule, f"{sure}; audit with at most {percent(MOST_CONFIDENCE)}")
     elif (auc := _reversed(case)) is not None:
         yield _undecided(rules, rule, f"{reason}, but the scores look the wrong way round (AUC {auc:.2f}); negate them")
+    elif case.bins is not None and case.bins.records.size == 1:
+        yield _undecided(rules, rule, f"{reason}, but all scores are equal: no attack was made; look at its scores")
     else:
         yield Verdict(rule, Outcome.PASS, reason)
 
 
 def _reversed(case: _Case) -> float | None:
     """The AUC if it lies so far below one half that the scores must be the wrong way round."""
-    sizes, curve = _sizes(case.audit), case.audit.curve
+    sizes, curve = _sizes(case), case.audit.curve
     measured = None if curve is None else curve.auc
     auc = measured if case.found.auc is None else case.found.auc
     if auc is None or sizes is None:
@@ -270,16 +274,13 @@ def _reversed(case: _Case) -> float | None:
     return auc if auc < 0.5 - REVERSED * error else None
 
 
-def _sizes(audit: Audit) -> tuple[int, int] | None:
+def _sizes(case: _Case) -> tuple[int, int] | None:
     """How many members and non-members were ranked, or guessed at one threshold."""
-    for estimate in audit.estimates:
-        bins = bins_or_none(estimate)
-        if bins is not None:
-            inside = int(bins.members.sum())
-            return inside, bins.total - inside
-        if estimate.counts is not None:
-            return estimate.counts.members, estimate.counts.nonmembers
-    return None
+    if case.bins is not None:
+        inside = int(case.bins.members.sum())
+        return inside, case.bins.total - inside
+    counts = next((e.counts for e in case.audit.estimates if e.counts is not None), None)
+    return None if counts is None else (counts.members, counts.nonmembers)
 
 
 def _tpr(case: _Case) -> Iterator[Verdict]:
@@ -297,7 +298,7 @@ def _tpr(case: _Case) -> Iterator[Verdict]:
 def _tpr_at(case: _Case, point: TprAtFpr, limit: float) -> Verdict:
     rule = f"max-tpr-at-fpr {point.fpr:g}={limit:g}"
     reason = f"the attack finds {100 * point.tpr:.3g} % of the members at an FPR of {100 * point.fpr:g} %"
-    curve, sizes = case.found.of("curve"), _sizes(case.audit)
+    curve, sizes = case.found.of("curve"), _sizes(case)
     if point.tpr > limit:
         return Verdict(rule, Outcome.FAIL, reason)
     if curve is None or curve.standing is not Standing.FOLLOWS:
