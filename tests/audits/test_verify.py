@@ -15,7 +15,7 @@ from dosimeter import InputError, OneRun, Scores, Validity, fair_coins
 from dosimeter.audits.members_only import audit_members_only
 from dosimeter.audits.model import audit_model
 from dosimeter.audits.one_run import audit_one_run
-from dosimeter.audits.result import Audit
+from dosimeter.audits.result import Audit, FailedTraining
 from dosimeter.audits.scores import audit_scores
 from dosimeter.audits.verify import Standing, verify
 from dosimeter.estimators.claim import claim
@@ -257,11 +257,12 @@ def test_coins_and_scores_of_one_run():
     data = np.zeros((200, 1)), np.zeros(200)
     audit = read_back(audit_one_run(laplace(3.0, 200), data, signal=as_they_are, seed=5, **HERE))
     assert verify(audit).of("coins").standing is Standing.FOLLOWS
-    coins = fair_coins(audit.metadata["count"], audit.metadata["seeds"]["coins"])
+    coins = fair_coins(audit.metadata.count, audit.metadata.seeds["coins"])
     wrong = verify(audit, data=OneRun(np.arange(coins.size, dtype=float), coins))
     assert wrong.of("data: coins").standing is Standing.FOLLOWS and not wrong.valid
     with pytest.raises(InputError, match="failed trainings"):
-        read_back(replace(audit, metadata={**audit.metadata, "failed": [{"seed": 1}]}))
+        why = FailedTraining(stage="one run", index=0, seed=1, reason="out of memory")
+        read_back(replace(audit, metadata=replace(audit.metadata, failed=(why,))))
 
 
 def test_files_of_schema_1_are_read_and_not_verified():

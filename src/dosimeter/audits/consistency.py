@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -35,8 +34,6 @@ def contradictions(file: AuditFile, audit: Audit, given: object) -> Iterator[str
     if audit.curve is not None:
         yield from _of_curve(audit.curve, audit.headline.confidence)
     yield from _of_drawings(audit)
-    if audit.schema > 1:
-        yield from _of_consequences(audit)
     yield from _of_trainings(audit)
 
 
@@ -238,20 +235,6 @@ def _of_drawings(audit: Audit) -> Iterator[str]:
             yield "star: its columns must be of one length, and best one of their places"
     if bins is not None and not len(bins.edges) - 1 == len(bins.members) == len(bins.nonmembers):
         yield "distributions: members and nonmembers need one value for each bin between two edges"
-
-
-def _of_consequences(audit: Audit) -> Iterator[str]:
-    """What follows from the headline must be about the numbers that the audit holds."""
-    region, allowed, head = audit.region, audit.risk.would_allow, audit.headline
-    if region is not None and region.lower not in audit.estimates:
-        yield "region: its lower bound is none of the estimates"
-    if region is not None and region.upper not in audit.upper:
-        yield "region: its guarantee is none of those in upper"
-    if allowed is None or not head.validity.is_bound:
-        return
-    least = math.inf if allowed.epsilon is None else allowed.epsilon
-    if least != head.low and abs(least - head.low) > 1e-9 * max(1.0, head.low):
-        yield f"risk: it is about ε = {number(least)}, the headline says {number(head.low)}"
 
 
 def _of_trainings(audit: Audit) -> Iterator[str]:

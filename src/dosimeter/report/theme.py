@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 INK = "#1b1f24"
 MUTED = "#5a6470"
 GRID = "#e4e7eb"

@@ -54,7 +54,7 @@ def _subtitle(audit: Audit) -> str:
     elif meta.members is not None:
         said = [f"{thousands(meta.members)} members"]
         said += [] if meta.nonmembers is None else [f"{thousands(meta.nonmembers)} non-members"]
-    said += [value(meta.notes[key]) for key in ("created", "date") if key in meta.notes and meta.notes[key]]
+    said += [value(meta.notes[key]) for key in ("created", "date") if meta.notes.get(key)]
     return " · ".join([*said, f"dosimeter {short(meta.version)}"] if meta.version else said)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from dosimeter._validate import InputError, show
+from dosimeter.audits.part import known
 from dosimeter.audits.result import Audit
 from dosimeter.audits.verify.curve import (
     auc_of,
@@ -15,9 +16,9 @@ from dosimeter.audits.verify.curve import (
     has_coins,
 )
 from dosimeter.audits.verify.data import from_data
-from dosimeter.audits.verify.finding import Recomputed, Verification, compare, found
+from dosimeter.audits.verify.finding import Recomputed, Verification, WrongError, close, compare, found
 from dosimeter.audits.verify.methods import recompute
-from dosimeter.estimate import Estimate
+from dosimeter.estimate import Estimate, number
 from dosimeter.evidence import OneRun, Scores
 
 __all__ = ["verify"]
@@ -49,6 +50,8 @@ def verify(audit: Audit, *, data: Scores | OneRun | None = None) -> Verification
         raise InputError(f"data must be Scores or OneRun, got {show(data)}; build one of these first.")
     audit = Audit.from_dict(audit.to_dict())  # evidence as a file holds it, whoever built the audit
     parts = [found(e.method, partial(_estimate_follows, e, audit), e.epsilon) for e in audit.estimates]
+    if audit.schema > 1 and (audit.region is not None or audit.risk.would_allow is not None):
+        parts.append(found("risk", lambda: _risk_follows(audit)))
     bins, curve = bins_of_audit(audit), audit.curve
     if curve is not None:
         parts.append(found("curve", lambda: curve_follows(audit, curve, bins)))
@@ -65,3 +68,13 @@ def _estimate_follows(estimate: Estimate, audit: Audit) -> Recomputed:
     again = recompute(estimate, audit)
     compare(estimate, again)
     return again
+
+
+def _risk_follows(audit: Audit) -> str:
+    """What is said to follow from the headline must be about the numbers that the audit holds."""
+    region, allowed, head = audit.region, audit.risk.would_allow, audit.headline
+    if region is not None and (region.lower not in audit.estimates or region.upper not in audit.upper):
+        raise WrongError("the region of privacy is not one of the audit's own numbers")
+    if allowed is not None and head.validity.is_bound and not close(known(allowed.epsilon), head.low):
+        raise WrongError(f"it is about ε = {number(known(allowed.epsilon))}, the headline says {number(head.low)}")
+    return "it is about the numbers of this audit"
