@@ -257,12 +257,11 @@ def test_coins_and_scores_of_one_run():
     data = np.zeros((200, 1)), np.zeros(200)
     audit = read_back(audit_one_run(laplace(3.0, 200), data, signal=as_they_are, seed=5, **HERE))
     assert verify(audit).of("coins").standing is Standing.FOLLOWS
-    coins = fair_coins(audit.metadata.count, audit.metadata.seeds["coins"])
+    coins = fair_coins(audit.metadata["count"], audit.metadata["seeds"]["coins"])
     wrong = verify(audit, data=OneRun(np.arange(coins.size, dtype=float), coins))
     assert wrong.of("data: coins").standing is Standing.FOLLOWS and not wrong.valid
     with pytest.raises(InputError, match="failed trainings"):
-        why = FailedTraining(stage="one run", index=0, seed=1, reason="out of memory")
-        read_back(replace(audit, metadata=replace(audit.metadata, failed=(why,))))
+        read_back(replace(audit, metadata=replace(audit.metadata, failed=(FailedTraining("run", 0, 1, "no luck"),))))
 
 
 def test_files_of_schema_1_are_read_and_not_verified():
