@@ -113,7 +113,7 @@ def test_failed_trainings() -> None:
 
 
 def test_much_confidence_and_equal_scores_are_undecided() -> None:
-    sure = audit_scores(SCORES, confidence=1 - 1e-9, resamples=0)
+    sure = audit_scores(SCORES, confidence=0.9995, resamples=0)
     verdict = gate(sure, max_epsilon=sure.headline.low + 0.01)[0]
     assert verdict.outcome is Outcome.UNDECIDED and "99.9 %" in verdict.reason
     equal = audit_scores(Scores(np.zeros(200), np.zeros(200)), resamples=0)

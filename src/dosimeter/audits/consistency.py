@@ -168,6 +168,9 @@ def _of_guard(audit: Audit) -> Iterator[str]:
         yield f"guard: shift is {str(guard.shift).lower()}, its p-values say {str(below).lower()}"
     if audit.schema > 1:
         yield from _of_tests(found)
+        rests = audit.headline.validity is Validity.RANDOM_SPLIT or audit.metadata.kind == "members-only"
+        if rests and found.confidence is not None and found.confidence > audit.headline.confidence:
+            yield "guard.evidence: a check at more confidence than the audit's finds less than the audit asks for"
 
 
 def _of_tests(found: ShiftEvidence) -> Iterator[str]:

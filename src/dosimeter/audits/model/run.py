@@ -20,6 +20,7 @@ from dosimeter.audits.part import numbers
 from dosimeter.audits.result import Audit, Distributions, ExposedRecord, Guard, Roc, StarCurve
 from dosimeter.audits.scores import audit_scores
 from dosimeter.audits.scores.result import Accuracy, Fingerprints, ScoresMetadata
+from dosimeter.audits.shift.evidence import ShiftEvidence
 from dosimeter.audits.shift.guard import check_shift
 from dosimeter.engine import RunOptions
 from dosimeter.engine.options import RunKeywords
@@ -174,7 +175,9 @@ def _options(
     return RunOptions.read(run, rest, caller="audit_model"), secondary, strict
 
 
-SWITCHED_OFF = Guard(shift=False, checked=False, evidence={"reasons": ["the check was switched off (guard=False)."]})
+SWITCHED_OFF = Guard(
+    shift=False, checked=False, evidence=ShiftEvidence(reasons=("the check was switched off (guard=False).",))
+)
 
 
 def _accuracy(losses: Losses) -> float | None:
