@@ -18,9 +18,10 @@ from dosimeter._validate import InputError
 from dosimeter.accounting import account
 from dosimeter.audits.result import Audit
 from dosimeter.datasets import load
-from dosimeter.engine import LostWorkersError, Store
+from dosimeter.engine import LostWorkersError, RunOptions, Store
 from dosimeter.pipelines import config as settings
-from dosimeter.pipelines.launch import KINDS, FreshStore, launch, outlook
+from dosimeter.pipelines.cost import outlook
+from dosimeter.pipelines.launch import ADAPTERS, FreshStore, launch
 from dosimeter.pipelines.subjects import subject, training_sizes
 
 torch_only = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
@@ -112,6 +113,7 @@ class TestConfiguration:
             ("budget.memory='lots'", "budget.memory must be a size like 4GB"),
             ("budget.memory=true", "budget.memory must be a size like 4GB"),
             ("budget.repetitions=3", "budget.repetitions has no meaning for audit = 'training', it is for gradients"),
+            ("estimate.belief=0.9", "estimate.belief has no meaning for audit = 'training', it is for gradients"),
             ("estimate.confidence=1.0", "estimate.confidence must be less than 1"),
             ("data.file='a.npz'", "data needs exactly one of name and file"),
             ("seed=-1", "seed must be greater than or equal to 0"),
@@ -139,15 +141,21 @@ class TestConfiguration:
         assert config.recipe.dp.epsilon == 2.0
         assert (config.attack.game, config.model.hidden) == ("crossed", [8, 4])
 
-    def test_what_a_kind_takes_is_an_argument_of_its_function(self):
-        renamed = {"attack.name": "attack", "budget.canaries": "count"}
-        for name, kind in KINDS.items():
-            if find_spec(kind.module) is None:
-                continue
-            known = inspect.signature(kind.find()).parameters
-            wanted = {renamed.get(field, field.partition(".")[2]) for field in settings.TAKES[name]}
-            assert wanted <= set(known), name
-            assert {"confidence", "seed"} <= set(known), name
+    @pytest.mark.parametrize("name", ADAPTERS)
+    def test_what_a_kind_takes_is_an_argument_of_its_function(self, name):
+        known = inspect.signature(ADAPTERS[name].function).parameters
+        assert set(settings.TAKES[name].values()) | {"confidence", "seed", "run"} <= set(known)
+        for section, setting in (field.split(".") for field in settings.TAKES[name]):
+            assert setting in settings.Config.model_fields[section].annotation.model_fields
+
+    @pytest.mark.parametrize("name", ADAPTERS)
+    def test_the_trainings_of_a_plan_are_the_defaults_of_the_function(self, name):
+        known = inspect.signature(ADAPTERS[name].function).parameters
+        for stage, count in ADAPTERS[name].trainings.items():
+            assert count == (1 if stage == "models" else known[stage].default)
+
+    def test_every_kind_has_an_adapter(self):
+        assert set(ADAPTERS) == set(settings.TAKES)
 
     def test_every_ready_made_pipeline_is_one(self):
         names = settings.bundled()
@@ -281,6 +289,7 @@ class TestForeignTrainings:
         assert found["guard"]["checked"]
 
     def test_own_records_and_own_signal(self, run, tmp_path):
+        path_before = list(sys.path)
         rng = np.random.default_rng(0)
         y = rng.permutation(np.repeat(["no", "yes"], 60))
         np.savez(tmp_path / "own.npz", X=rng.normal(size=(120, 3)) + (y == "yes")[:, None], y=y)
@@ -295,8 +304,16 @@ class TestForeignTrainings:
             ("attack.signal=own_signal:nothing", "cannot be imported"),
         ):
             assert words in run(path, "--set", change)[2]
+        assert sys.path == path_before
 
-    def test_ctrl_c_says_how_to_go_on(self, tmp_path):
+    def test_quiet_says_nothing_but_warnings(self, run, tmp_path):
+        path = written(tmp_path, WINE.replace("[report]", "[report]\nhtml = 'page.html'"))
+        code, out, err = run(path, "--quiet", "--set", "audit=model", "--set", "budget={}")
+        assert code == 0, err
+        assert "ε" in out and "reading" not in err and "written" not in err
+        assert (tmp_path / "page.html").is_file()
+
+    def test_ctrl_c_says_how_to_resume(self, tmp_path):
         (tmp_path / "slow.py").write_text(
             "import time\nfrom sklearn.naive_bayes import GaussianNB\n"
             "class Slow(GaussianNB):\n    def fit(self, X, y):\n"
@@ -323,7 +340,7 @@ class TestForeignTrainings:
         out, err = process.communicate(timeout=60)
         assert process.returncode == 130, err
         assert out == ""
-        assert "To go on: dosimeter run audit.toml" in err.splitlines()[-1]
+        assert "To resume: dosimeter run audit.toml" in err.splitlines()[-1]
         assert "Traceback" not in err
 
 
@@ -585,7 +602,7 @@ def test_the_file_and_the_function_are_the_same_audit(tmp_path):
     ours = launch(config, subject(config, base=tmp_path), store=Store(tmp_path), progress=False)
     own = audit_training(
         lambda indices, seed: DecisionTreeClassifier(random_state=seed).fit(X[indices], y[indices]),
-        (X, y), shadows=8, runs=24, engine="inline", progress=False, seed=0,
+        (X, y), shadows=8, runs=24, seed=0, run=RunOptions(engine="inline", progress=False),
     )  # fmt: skip
     assert [estimate.to_dict() for estimate in own.estimates] == [estimate.to_dict() for estimate in ours.estimates]
     assert own.metadata["points"] == ours.metadata["points"]
@@ -674,8 +691,6 @@ class TestTorch:
 
     @pytest.mark.parametrize("kind", ["one-run", "gradients", "model"])
     def test_the_other_kinds(self, kind, tmp_path):
-        if find_spec(KINDS[kind].module) is None:
-            pytest.skip("not there yet")
         budget = {"one-run": "budget={canaries=60}", "gradients": "budget={repetitions=12}", "model": "budget={}"}
         changes = [f"audit={kind}", budget[kind]]
         if kind == "gradients":
@@ -691,7 +706,7 @@ class TestTorch:
         assert plan.trainings == (12 if kind == "gradients" else 1)
         audit = launch(config, ready, store=Store(tmp_path / "store"), progress=False)
         assert audit.headline.confidence == 0.95
-        assert audit.metadata.get("kind", "model") == kind
+        assert (audit.metadata.kind or "model") == kind
 
     def test_the_time_of_the_plan_is_of_the_right_size(self, tmp_path):
         config = changed(DIGITS, "recipe.epochs=60", "budget.runs=40")

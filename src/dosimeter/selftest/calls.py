@@ -19,6 +19,7 @@ from dosimeter.audits.one_run import audit_one_run
 from dosimeter.audits.result import Audit
 from dosimeter.audits.scores import audit_scores
 from dosimeter.audits.training import audit_training
+from dosimeter.engine import RunOptions
 from dosimeter.estimate import Estimate, Validity
 from dosimeter.estimators.advantage import advantage
 from dosimeter.estimators.bayesian import bayesian
@@ -235,8 +236,9 @@ def _largest_of_classes(people: People, mechanism: Mechanism) -> tuple[Said, ...
     found = []
     for audit in audits:
         row, headline = audit.subgroups[0], audit.headline
-        truth = mechanism.epsilon(row["neighbours"])
-        said = Said(row["epsilon"], truth, headline.delta, row["joint_confidence"], str(headline.validity))
+        truth = mechanism.epsilon(row.neighbours)
+        assert row.epsilon is not None and row.joint_confidence is not None
+        said = Said(row.epsilon, truth, headline.delta, row.joint_confidence, str(headline.validity))
         found.append(said)
     return tuple(found)
 
@@ -257,7 +259,7 @@ def _as_they_are(outputs: FloatArray, labels: Any) -> FloatArray:
     return outputs
 
 
-_HERE: dict[str, Any] = {"signal": _as_they_are, "engine": "inline", "progress": False}
+_HERE: dict[str, Any] = {"signal": _as_they_are, "run": RunOptions(engine="inline", progress=False)}
 
 
 def _data(training: Training) -> tuple[FloatArray, FloatArray]:
