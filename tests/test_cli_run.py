@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import typing
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -95,6 +96,13 @@ def changed(text, *changes):
     return settings.parse(values)
 
 
+def keywords(function):
+    """What a function takes by name, also as one of its **options."""
+    hints = typing.get_type_hints(function)
+    rare = [part for hint in hints.values() for part in typing.get_args(hint) if typing.is_typeddict(part)]
+    return {*inspect.signature(function).parameters, *(name for part in rare for name in typing.get_type_hints(part))}
+
+
 class TestConfiguration:
     @pytest.mark.parametrize(
         ("change", "words"),
@@ -143,8 +151,7 @@ class TestConfiguration:
 
     @pytest.mark.parametrize("name", ADAPTERS)
     def test_what_a_kind_takes_is_an_argument_of_its_function(self, name):
-        known = inspect.signature(ADAPTERS[name].function).parameters
-        assert set(settings.TAKES[name].values()) | {"confidence", "seed", "run"} <= set(known)
+        assert set(settings.TAKES[name].values()) | {"confidence", "seed", "run"} <= keywords(ADAPTERS[name].function)
         for section, setting in (field.split(".") for field in settings.TAKES[name]):
             assert setting in settings.Config.model_fields[section].annotation.model_fields
 
@@ -323,7 +330,8 @@ class TestForeignTrainings:
             "options = { C = 100.0, max_iter = 2000 }", ""
         )
         written(tmp_path, text)
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        paths = [str(tmp_path), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         process = subprocess.Popen(
             [sys.executable, "-m", "dosimeter", "run", "audit.toml"],
             cwd=tmp_path,
@@ -580,13 +588,13 @@ def test_rows_of_a_part_are_those_of_the_data_set(tmp_path):
         store=Store(tmp_path),
         progress=False,
     )
-    assert audit.metadata["points"] == [row]
+    assert audit.metadata.points == (row,)
     one = changed(WINE.replace("shadows = 8\nruns = 24", ""), "data.records=60", "audit=model")
     ready = subject(one, base=tmp_path)
     exposed = launch(one, ready, store=Store(tmp_path), progress=False).exposed
-    assert {entry["record"] for entry in exposed} <= set(ready.places.rows.tolist())
+    assert {entry.record for entry in exposed} <= set(ready.places.rows.tolist())
     y = load("wine").y
-    assert [entry["label"] for entry in exposed] == [str(y[entry["record"]]) for entry in exposed]
+    assert [entry.label for entry in exposed] == [str(y[entry.record]) for entry in exposed]
 
 
 def test_the_file_and_the_function_are_the_same_audit(tmp_path):
