@@ -597,6 +597,20 @@ def test_rows_of_a_part_are_those_of_the_data_set(tmp_path):
     assert [entry.label for entry in exposed] == [str(y[entry.record]) for entry in exposed]
 
 
+def test_copies_are_named_by_their_rows_in_the_file(tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = np.repeat(rng.normal(size=(60, 3)), 2, axis=0), np.repeat(rng.integers(0, 2, 60), 2)  # each record twice
+    np.savez(tmp_path / "own.npz", X=X, y=y)
+    text = WINE.replace("shadows = 8\nruns = 24", "").replace('name = "wine"', 'file = "own.npz"\nrecords = 100')
+    config = changed(text, "audit=model")
+    ready = subject(config, base=tmp_path)
+    found = launch(config, ready, store=Store(tmp_path / "store"), progress=False).to_dict()["guard"]["evidence"]
+    assert found["duplicate_pairs"]
+    for member, nonmember in found["duplicate_pairs"]:
+        assert member in ready.places.rows and nonmember in ready.places.held_out
+        assert member // 2 == nonmember // 2
+
+
 def test_the_file_and_the_function_are_the_same_audit(tmp_path):
     from sklearn.tree import DecisionTreeClassifier
 

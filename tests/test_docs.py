@@ -134,6 +134,22 @@ def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert shell.code == 0, f"the last command gave exit code {shell.code}"
 
 
+SOURCE = Path(dosimeter.__file__).parent
+WITH_EXAMPLES = [path for path in sorted(SOURCE.rglob("*.py")) if ">>> " in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("path", WITH_EXAMPLES, ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_examples_of_docstrings(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        pytest.skip(str(error))
+    found = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    assert found.failed == 0
+
+
 def test_every_user_of_the_design_has_a_tutorial() -> None:
     names = ["scores", "model", "training", "one-run", "members-only", "gradients", "noise", "claim", "gate"]
     assert {page.stem for page in (DOCS / "tutorials").glob("*.md")} == set(names)

@@ -1,4 +1,4 @@
-"""An audit as a TOML file: what may stand in it, checked before anything is loaded or trained."""
+"""An audit as a TOML file: its settings, checked before anything is loaded or trained."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from dosimeter._validate import InputError, show
+
+__all__ = ["TAKES", "Config", "bundled", "parse", "read", "size_in_bytes"]
 
 LARGEST = 1_000_000
 BYTES = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "b": 1}
@@ -270,20 +272,32 @@ class Config(_Section):
 
 
 def bundled() -> tuple[str, ...]:
-    """The names of the ready-made pipelines."""
+    """List the names of the ready-made pipelines."""
     folder = resources.files("dosimeter") / "pipelines"
     return tuple(sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml")))
 
 
 def read(source: str, overrides: Sequence[str] = ()) -> Config:
-    """The configuration in a TOML file, or the ready-made pipeline of this name; overrides are "section.key=value"."""
+    """Read the configuration in a TOML file, or a ready-made pipeline.
+
+    Args:
+        source: The path of the file, or the name of a pipeline.
+        overrides: Settings that replace those of the file, each "section.key=value".
+
+    Returns:
+        The configuration.
+
+    Raises:
+        InputError: If there is no such file, or a setting in it is unknown or out of range.
+
+    >>> read("digits-mlp", ["budget.shadows=8"]).budget.shadows
+    8
+    """
     path = Path(source)
     if path.suffix == "" and not path.exists():
         if source not in bundled():
-            near = _nearest(source, bundled())
-            raise InputError(
-                f"there is no file and no ready-made pipeline {show(source)}{near}; see `dosimeter run --list`."
-            )
+            near = _nearest(source, bundled()) or "; see `dosimeter run --list`."
+            raise InputError(f"there is no file and no ready-made pipeline {show(source)}{near}")
         text = (resources.files("dosimeter") / "pipelines" / f"{source}.toml").read_text(encoding="utf-8")
     else:
         text = _text(path)
@@ -299,7 +313,7 @@ def read(source: str, overrides: Sequence[str] = ()) -> Config:
 
 
 def parse(values: Mapping[str, Any], source: str = "the configuration") -> Config:
-    """The configuration that these values are, or one line that names the field."""
+    """Check the values of a file; an error is one line that names the field."""
     try:
         return Config.model_validate(dict(values))
     except ValidationError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from dosimeter.pipelines.subjects import Places
 COORDINATES = "dirac"  # canaries whose points are coordinates of a gradient, not records
 
 Value = TypeVar("Value")
+Changes: TypeAlias = Mapping[str, Callable[[Any], Any]]
 
 
 def in_own_order(audit: Audit, places: Places, canaries: str | None = None) -> Audit:
@@ -26,8 +27,8 @@ def in_own_order(audit: Audit, places: Places, canaries: str | None = None) -> A
     def records(entries: Iterable[Any]) -> tuple[Any, ...]:
         return tuple(_changed(entry, {"record": rows}) for entry in entries)
 
-    def pairs(entries: Iterable[Any]) -> list[list[int]]:
-        return [[rows(first), held_out(second)] for first, second in entries]
+    def pairs(entries: Iterable[Any]) -> tuple[tuple[int, int], ...]:
+        return tuple((rows(first), held_out(second)) for first, second in entries)
 
     def points(positions: Iterable[int]) -> tuple[int, ...]:
         return tuple(rows(position) for position in positions)
@@ -36,9 +37,8 @@ def in_own_order(audit: Audit, places: Places, canaries: str | None = None) -> A
         return _changed(pair, {"removed": rows, "added": held_out})
 
     evidence = _changed(audit.guard.evidence, {"duplicate_pairs": pairs, "near_duplicate_pairs": pairs})
-    unchanged: Callable[[Any], Any] = lambda value: value  # noqa: E731  (beside `points`, which it replaces)
-    metadata = {"points": unchanged if canaries == COORDINATES else points, "neighbour": neighbour}
-    details = {"points": records, "candidates": records, "neighbour": neighbour}
+    metadata: Changes = {"neighbour": neighbour} | ({} if canaries == COORDINATES else {"points": points})
+    details: Changes = {"neighbour": neighbour, "points": records, "candidates": records}
     return replace(
         audit,
         exposed=records(audit.exposed),
@@ -59,7 +59,7 @@ class _Rows:
         return int(self.rows[position]) if position < last else self.total + position - last
 
 
-def _changed(part: Value, changes: Mapping[str, Callable[[Any], Any]]) -> Value:
+def _changed(part: Value, changes: Changes) -> Value:
     """A part of an audit with the fields that it has among these changed; None and text stay."""
     if is_dataclass(part) and not isinstance(part, type):
         names = {field.name for field in fields(part)}
