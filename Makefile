@@ -32,7 +32,7 @@ demo: $(VENV)/.core
 	$(BIN)/dosimeter demo
 
 test: lint
-	$(SUITE) $(BIN)/python -m pytest -n 2
+	$(SUITE) $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 # The suite for people without PyTorch, transformers and Ray, in an environment of its own.
 test-core: $(CORE)/.test
@@ -40,7 +40,7 @@ test-core: $(CORE)/.test
 
 # The share of lines and branches that the suite runs; the number goes into CONTRIBUTING.md.
 coverage: $(VENV)/.test
-	$(SUITE) $(BIN)/python -m pytest -n 2 --cov --cov-report=
+	$(SUITE) $(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=
 	$(BIN)/coverage report --skip-covered --sort=cover
 	$(BIN)/python scripts/line_coverage.py
 
