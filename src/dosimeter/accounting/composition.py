@@ -42,7 +42,7 @@ def _steps(phase: Phase, budget: FloatArray, gaussian: str) -> tuple[FloatArray,
     else:
         plain = np.sqrt(2 * np.log(1.25 / scale)) / phase.noise
         proven = bool(np.all(log_delta_from_mu(plain, mu) <= np.log(scale)))
-    plain = np.where(budget >= 1, 0.0, plain)  # (0, 1)-DP is no promise at all, so it always holds
+    plain = np.where(budget >= 1, 0.0, plain)  # (0, 1)-DP promises nothing, so it always holds
     return _amplify(plain, phase.rate), proven
 
 

@@ -21,7 +21,7 @@ from dosimeter.attacks.signals import Array, blocks, read_signals
 MODES = ("online", "offline")
 VARIANCES = ("auto", "global", "record", "bayesian")
 PRIOR_SHAPE = 2.0  # of the inverse gamma prior: the pooled variance weighs as much as four models
-SMALLEST_VARIANCE = 1e-6  # of a record, as a share of the pooled one: a constant signal is no certainty
+SMALLEST_VARIANCE = 1e-6  # of a record, as a share of the pooled one: a constant signal is not certainty
 CONSTANT = 1e-290  # a variance below it is none
 FURTHEST = 1e150  # standard deviations that can still be squared
 UNDERFLOW = 1e-280

@@ -24,7 +24,7 @@ from dosimeter.engine.work import LostWorkersError, TaskOutcome
 _IN_MEMORY = 256_000_000  # bytes of results that wait for their turn in memory; further ones wait on the disk
 _PATIENCE = 6  # times that a task may be lost to kills or want of memory, the last time alone
 _PAUSE = 0.25  # seconds before a lost task runs alone; doubled each time, for whatever takes the memory to pass
-_CALM = 4  # finished tasks a worker before one more worker is tried
+_CALM = 4  # finished tasks per worker before one more worker is tried
 _MANY = 2**31  # workers, as good as no limit
 _POLL = 0.3  # seconds between looks at tasks that another process has in hand
 
@@ -366,13 +366,13 @@ class _Run:
         return str(self._logs.write(f"task-{index}", text))
 
     def _kept(self) -> str:
-        """What is safe, and how to go on."""
+        """What is safe, and how to resume."""
         progress = self._progress
         if self._store is None or self._keys is None:
             return f"after {progress.done} of {progress.total} tasks nothing is kept without a store."
         kept = sum(key in self._store for key in self._keys)  # the last one may be stored but not yet counted
         where = f"{kept} of {progress.total} tasks are kept in {self._store.folder}"
-        return f"{where}: run the same again to go on from there."
+        return f"{where}: run the same again to resume from there."
 
 
 def _size(arrays: Arrays | None) -> int:

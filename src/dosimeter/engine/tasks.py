@@ -83,7 +83,7 @@ def canonical(value: Any) -> str:
 def function_name(function: Any) -> str:
     """The name by which another process finds the function, or the class of a callable object.
 
-    What such an object holds is no part of any key: a caller whose results depend on it says so in `version`.
+    What such an object holds is not part of any key: a caller whose results depend on it says so in `version`.
     """
     found = function if hasattr(function, "__qualname__") else type(function)
     module, name = getattr(found, "__module__", None), getattr(found, "__qualname__", None)

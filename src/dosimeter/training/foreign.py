@@ -134,7 +134,7 @@ def train_foreign(
 
 
 def _known(function: Any, key: str | Identity | None, store: Store | None, *, inside: bool) -> Identity:
-    """The function as keys of the store know it; of no interest without one, but for what must travel with it."""
+    """The function as keys of the store know it; without a store only the modules that must be sent along matter."""
     if isinstance(key, Identity):
         found = key
     elif store is None and inside:
