@@ -35,12 +35,26 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dosimeter.training.names import names_in, texts_in
-from dosimeter.training.sources import file_hash, installed, installed_code, stamp
+from dosimeter.training.sources import file_hash, foreign_parts, installed, installed_code, source_of, stamp
 
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented)})
 _NO_STATE = (logging.Logger, type(threading.Lock()), type(threading.RLock()))  # nothing in them changes a number
-_OF_THE_CLASS = {"__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "_abc_impl", "__annotations__"}
+_OF_A_LOGGER = frozenset(vars(logging.Logger("")))
+_OF_THE_CLASS = {
+    *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "_abc_impl", "__abstractmethods__"),
+    *("__firstlineno__", "__static_attributes__", "__signature__"),
+}
 _NOT_READ = {("sys", "path"), ("sys", "modules"), ("sys", "meta_path"), ("sys", "path_importer_cache")}
+_COMMAND_LINE = frozenset(
+    {
+        *("argv", "orig_argv", "parse_args", "parse_known_args", "parse_intermixed_args", "docopt"),
+        *("parse_known_intermixed_args", "parse_args_into_dataclasses"),
+    }
+)
+_ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb", "expandvars"})
+_ALL_VARIABLES = frozenset({"items", "keys", "values", "copy", "dict", "list", "sorted"})  # read more than one by name
+_ANNOTATIONS = frozenset({"__annotations__", "get_type_hints", "get_annotations", "signature"})
+_DOTTED = re.compile(r"[^\W\d]\w*([.:][^\W\d]\w*)+")
 _MOST_TEXTS = 100_000
 _MOST_OBJECTS = 3_000_000
 
@@ -114,6 +128,9 @@ class _Walk:
     replaced: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
     mentioned: set[str] = field(default_factory=set)
+    packages: set[str] = field(default_factory=set)  # installed ones that are reached
+    libraries: dict[str, Place] = field(default_factory=dict)  # installed modules that are held
+    described: list[tuple[Any, Place]] = field(default_factory=list)  # classes and functions of the caller
 
     def write(self, kind: str, content: str | bytes = b"") -> None:
         """One piece of the text, with its length, so that no two texts run together alike."""
@@ -151,11 +168,64 @@ class _Walk:
         it would also tell apart runs that differ in the engine or the name of a report.
         """
         self._drain()
-        self.maybe = None
-        if not self.mentioned.isdisjoint(("argv", "orig_argv", "parse_args", "parse_known_args", "docopt")):
+        if self.strict:  # which modules are loaded differs between processes, so this is not compared among them
+            self._named_by_texts()
+            self._taken_from_libraries()
+            self._replaced_inside()
+        self._descriptions()
+        if not self.mentioned.isdisjoint(_COMMAND_LINE):
             self.write("command line", repr(sys.argv[1:]))
-        if not self.mentioned.isdisjoint(("environ", "environb", "getenv", "getenvb")):
-            self.write("environment", repr(_variables(self.texts | self.mentioned)))
+        if not self.mentioned.isdisjoint(_ENVIRONMENT):
+            several = not self.mentioned.isdisjoint(_ALL_VARIABLES)
+            self.write("environment", repr(_variables(self.texts | self.mentioned, several=several)))
+
+    def _named_by_texts(self) -> None:
+        """Modules of the caller that texts name, e.g. "package.models.Net": libraries import what such texts say."""
+        seen: set[str] = set()
+        while new := sorted(text for text in self.texts - seen if _DOTTED.fullmatch(text)):
+            seen |= self.texts
+            for text in new:
+                for name, file in source_of(text.replace(":", ".")):
+                    self.write("named by a text", f"{name} {file_hash(file)}")
+                    if (module := sys.modules.get(name)) is not None:
+                        self.feed(module, Place(None, name), maybe="")
+            self._drain()
+
+    def _taken_from_libraries(self) -> None:
+        """What code may take from installed modules that it holds, e.g. in a closure: what they have that it mentions."""
+        seen: set[tuple[str, str]] = set()
+        while new := sorted({(name, one) for name in self.libraries for one in self._mentioned_in(name)} - seen):
+            seen.update(new)
+            for name, one in new:
+                held, place = vars(sys.modules[name])[one], self.libraries[name] / f".{one}"
+                self.write("taken", f"{name}.{one}")
+                if type(held) is types.ModuleType and installed(held):
+                    self.libraries.setdefault(held.__name__, place)
+                else:
+                    self.feed(held, place, maybe="")
+            self._drain()
+
+    def _mentioned_in(self, library: str) -> set[str]:
+        if library.partition(".")[0] in sys.stdlib_module_names or library not in sys.modules:
+            return set()
+        return self.mentioned & vars(sys.modules[library]).keys()
+
+    def _replaced_inside(self) -> None:
+        """Functions of the caller that stand in the installed packages that are reached, whoever calls them there."""
+        for name, held in foreign_parts(frozenset(self.packages)):
+            self.replaced.add(name)
+            self.write("replaced", name)
+            self.feed(held, Place(None, name), maybe="")
+        self._drain()
+
+    def _descriptions(self) -> None:
+        """Annotations and the texts of classes, where code reads such things."""
+        for held, place in self.described:
+            if not self.mentioned.isdisjoint(_ANNOTATIONS):
+                self.feed(getattr(held, "__annotations__", None), place / ".__annotations__", maybe="")
+            if isinstance(held, type) and not self.mentioned.isdisjoint(("__doc__", "getdoc")):
+                self.feed(vars(held).get("__doc__"), place / ".__doc__", maybe="")
+        self._drain()
 
     def _drain(self) -> None:
         while self.certain or self._promoted() or self.possible:
@@ -187,6 +257,7 @@ class _Walk:
         alone = _Walk(self.strict, numbers=dict(self.numbers), maybe=self.maybe, kept=self.kept)
         alone.modules, alone.versions, alone.replaced = self.modules, self.versions, self.replaced
         alone.texts, alone.mentioned, alone.submodules = self.texts, self.mentioned, self.submodules
+        alone.packages, alone.described, alone.libraries = self.packages, self.described, self.libraries
         alone.feed(value, place)
         alone._drain()
         return bytes(alone.digest.digest())
@@ -202,6 +273,7 @@ class _Walk:
     def version_of(self, module: str | None) -> None:
         """Write what stands for a module that is not read."""
         found = stamp(module or "builtins")
+        self.packages.add((module or "builtins").partition(".")[0])
         self.versions.add(found)
         self.write("version", found)
 
@@ -216,7 +288,8 @@ class _Walk:
             self.feed(value, place / f"[{index}]")
 
     def attributes(self, values: dict[str, Any], place: Place) -> None:
-        """Attributes by name: they have no order."""
+        """Attributes by name; their order counts, as code may go through all of them."""
+        self.write("attributes", repr([str(name) for name in values]))
         for name in sorted(values, key=str):
             self.write("attribute", str(name))
             self.feed(values[name], place / f".{name}")
@@ -227,14 +300,24 @@ def _spelled(value: Any) -> str:
     return hex(value) if type(value) is int else repr(value)
 
 
-def _variables(texts: set[str]) -> list[tuple[str, str]]:
-    """Environment variables that these texts name, whole or (with an underscore at the seam) by an end."""
+def _variables(texts: set[str], *, several: bool) -> list[tuple[str, str]]:
+    """Environment variables that these texts name: whole, word by word, or (with an underscore at the seam) by an end.
+
+    Where code looks at `several`, any text of three letters within a name counts.
+    """
     whole = {text.lower() for text in texts}
-    ends = [text.lower() for text in texts if len(text) > 2 and (text[0] == "_" or text[-1] == "_")]
+    ends = [text for text in whole if len(text) > 2 and (text[0] == "_" or text[-1] == "_")]
+    inside = [text for text in whole if len(text) > 2] if several else []
     found = []
     for name, value in sorted(os.environ.items()):
         low = name.lower()
-        if low in whole or any(low.startswith(end) or low.endswith(end) for end in ends):
+        words = low.split("_")
+        if (
+            low in whole
+            or (len(words) > 1 and whole.issuperset(words))
+            or any(low.startswith(end) or low.endswith(end) for end in ends)
+            or any(text in low for text in inside)
+        ):
             found.append((name, value))
     return found
 
@@ -254,6 +337,8 @@ def _content(value: Any, walk: _Walk, place: Place) -> None:
             return
     if isinstance(value, _NO_STATE) or any(value is stream for stream in _streams()):
         walk.write("stateless", str(getattr(value, "name", "")))
+        more = _attributes_of(value) if isinstance(value, logging.Logger) else {}
+        walk.attributes({name: held for name, held in more.items() if name not in _OF_A_LOGGER}, place)
         return
     if any(value is generator for generator in _seeded_generators()):
         walk.write("generator that every task seeds")
@@ -282,7 +367,7 @@ def _state(value: Any, walk: _Walk, place: Place) -> None:
     if isinstance(parts, str):
         walk.write("named", f"{getattr(value, '__module__', None)}.{parts}")
         walk.version_of(getattr(value, "__module__", None) or _home(kind))
-        return
+        parts = (None, ())
     made, given, state, items, pairs = (*parts, None, None, None)[:5]
     walk.feed(made, place)
     walk.all_of(given, place)
@@ -299,6 +384,24 @@ def _state(value: Any, walk: _Walk, place: Place) -> None:
         for name in sorted(own):  # what a __getstate__ leaves out is in this process all the same
             walk.write("attribute", name)
             walk.feed(own[name], place / f".{name}", maybe="")
+        walk.feed(_of_the_base(value), place, maybe="")
+
+
+def _of_the_base(value: Any) -> Any:
+    """What an instance of a subclass of a built-in class or of an array holds as such, whatever its methods say."""
+    if isinstance(value, np.ndarray):
+        return np.ndarray.view(value, np.ndarray)
+    if isinstance(value, int):
+        return int.__format__(value, "x")
+    if isinstance(value, float | complex):
+        return (float if isinstance(value, float) else complex).__repr__(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bytes | bytearray):
+        return bytes(memoryview(value))
+    if isinstance(value, list | tuple):
+        return [list, *(list if isinstance(value, list) else tuple).__iter__(value)]
+    return list(dict.items(value)) if isinstance(value, dict) else None
 
 
 def _attributes_of(value: Any) -> dict[str, Any]:
@@ -353,18 +456,21 @@ def _(value: dict, walk: _Walk, place: Place) -> None:  # type: ignore[type-arg]
 @_content.register(frozenset)
 def _(value: Any, walk: _Walk, place: Place) -> None:
     walk.feed(type(value), place / ".__class__")
-    plain = all(type(item) in _PLAIN for item in value)
-    hashes = [repr(item).encode() if plain else walk.apart(item, place / "{…}") for item in value]
+    items = list((set if isinstance(value, set) else frozenset).__iter__(value))
+    plain = all(type(item) in _PLAIN for item in items)
+    hashes = [repr(item).encode() if plain else walk.apart(item, place / "{…}") for item in items]
     walk.write("set", repr(sorted(hashes)))
-    if plain and len(value) <= 1000:
-        walk.texts.update(item for item in value if type(item) is str)
+    if plain and len(items) <= 1000:
+        walk.texts.update(item for item in items if type(item) is str)
     walk.attributes(_attributes_of(value), place)
 
 
 @_content.register(bytearray)
 @_content.register(memoryview)
 def _(value: Any, walk: _Walk, place: Place) -> None:
-    walk.write("bytes", bytes(value))
+    form = f"{value.format} {value.shape}" if isinstance(value, memoryview) else ""
+    walk.write(f"{type(value).__name__} {form}", bytes(value))
+    walk.attributes(_attributes_of(value), place)
 
 
 @_content.register
@@ -376,6 +482,7 @@ def _(value: types.MappingProxyType, walk: _Walk, place: Place) -> None:  # type
 @_content.register(type({}.values()))
 @_content.register(type({}.items()))
 def _(value: Any, walk: _Walk, place: Place) -> None:
+    walk.write(type(value).__name__, str(len(value)))
     walk.all_of(value, place)
 
 
@@ -445,7 +552,22 @@ def _environment(value: Any, walk: _Walk, place: Place) -> None:
     walk.mentioned.add("environ")
 
 
-_BY_NAME: dict[str, Callable[[Any, _Walk, Place], None]] = {"torch.Tensor": _tensor, "os._Environ": _environment}
+def _shared_memory(value: Any, walk: _Walk, place: Place) -> None:
+    """Memory that other processes write to: a pickle has its name only."""
+    walk.refuse(value, place)
+
+
+def _library_file(value: Any, walk: _Walk, place: Place) -> None:
+    """A library in C that was loaded by hand: its file."""
+    walk.write("library", f"{value._name} {file_hash(str(value._name))}")
+
+
+_BY_NAME: dict[str, Callable[[Any, _Walk, Place], None]] = {
+    "torch.Tensor": _tensor,
+    "os._Environ": _environment,
+    "multiprocessing.shared_memory.SharedMemory": _shared_memory,
+    "ctypes.CDLL": _library_file,
+}
 
 
 # --- functions, methods, classes and modules --------------------------------------------------------------
@@ -459,7 +581,11 @@ def _(value: types.FunctionType, walk: _Walk, place: Place) -> None:
     else:
         home = value.__globals__.get("__name__")
         walk.version_of(home)
+        if walk.maybe is None and value.__name__ in _COMMAND_LINE | _ENVIRONMENT:
+            walk.mentioned.add(value.__name__)  # whatever it is called by those who call it
         if value.__module__ == home and _found(home, value.__qualname__) is value:
+            given = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+            walk.feed(tuple(one for one in given if type(one) in _PLAIN), place / " (defaults)")
             return
     walk.feed(value.__defaults__, place / " (defaults)")
     walk.feed(value.__kwdefaults__, place / " (defaults)")
@@ -474,9 +600,13 @@ def _own_code(function: types.FunctionType, walk: _Walk, place: Place) -> None:
     home = str(space.get("__name__"))
     walk.modules.add(home)
     walk.feed(code, place)
+    walk.described.append((function, place))
     named = names_in(code)
+    walk.texts |= _words_in(code)
     if walk.maybe is None:
         walk.mentioned |= named.mentioned
+        if walk.strict and named.any_of("f_back", "f_locals"):
+            raise UnreachableStateError(f"{place} reads the frames of its callers")
     for path in named.paths:
         walk.write("global", ".".join(path))
         first, held = path[0], space.get("__builtins__", builtins)
@@ -486,10 +616,19 @@ def _own_code(function: types.FunctionType, walk: _Walk, place: Place) -> None:
     for level, module, wanted in named.imports:
         _imported(level, module, wanted, space, walk, place)
     by_name = named.any_of("modules", "import_module", "__import__")
-    if named.any_of("globals", "eval", "exec") or (by_name and named.any_of("__name__")):
+    by_text = named.any_of("globals", "eval", "exec", "__globals__", "f_globals")
+    if by_text or (by_name and named.any_of("__name__")):
         _all_globals(space, walk, place)
     if by_name:
         _modules_in_texts(code, walk, place)
+
+
+@functools.lru_cache(maxsize=4096)
+def _words_in(code: types.CodeType) -> frozenset[str]:
+    """The texts of code that name modules, and the words in all that are short."""
+    texts = [text for text in texts_in(code) if len(text) <= 200]
+    words = {word for text in texts for word in re.findall(r"\w+", text)}
+    return frozenset(words | {text for text in texts if _DOTTED.fullmatch(text)})
 
 
 def _along(value: Any, path: tuple[str, ...], walk: _Walk, place: Place) -> None:
@@ -674,11 +813,20 @@ def _(value: Any, walk: _Walk, place: Place) -> None:
 def _(value: Any, walk: _Walk, place: Place) -> None:
     walk.write(type(value).__name__)
     walk.feed(value.__func__, place)
+    _wrapper(value, walk, place)
 
 
 @_content.register
 def _(value: property, walk: _Walk, place: Place) -> None:
     walk.feed((value.fget, value.fset, value.fdel), place)
+    _wrapper(value, walk, place)
+
+
+def _wrapper(value: Any, walk: _Walk, place: Place) -> None:
+    """Attributes that were given to a wrapper of a function, and its class if that is the caller's."""
+    walk.attributes({name: held for name, held in _attributes_of(value).items() if not _dunder(name)}, place)
+    if type(value) not in (staticmethod, classmethod, property):
+        walk.feed(type(value), place / ".__class__")
 
 
 @_content.register(io.IOBase)
@@ -702,14 +850,16 @@ def _(value: type, walk: _Walk, place: Place) -> None:
             walk.version_of(home)
         else:
             walk.modules.add(home)
+            walk.described.append((base, place))
         if library and (base is not value or _found(home, base.__qualname__) is value):
             if home != "builtins":
                 _library_class(base, walk, place)
             continue
         for name, member in sorted(vars(base).items()):
-            if name not in _OF_THE_CLASS and (not _dunder(name) or _matters(member)):
+            if name not in _OF_THE_CLASS and (not _dunder(name) or _matters(name, member)):
                 walk.write("member", name)
-                walk.feed(member, place / f".{name}", maybe="" if library else None)
+                certain = not library and (not _dunder(name) or isinstance(member, _METHODS))
+                walk.feed(member, place / f".{name}", maybe=None if certain else "")
     if type(value) is not type:
         walk.feed(type(value), place / ".__class__")
 
@@ -726,6 +876,8 @@ def _library_class(kind: type, walk: _Walk, place: Place) -> None:
         if type(member) in _PLAIN and not _dunder(name):
             walk.write("member", name)
             walk.feed(member, place / f".{name}")
+        elif isinstance(member, types.FunctionType):  # which may be one of another class
+            walk.write("method", f"{name} {member.__module__}.{member.__qualname__}")
 
 
 def _replaced_members(kind: type, walk: _Walk, place: Place) -> None:
@@ -738,9 +890,17 @@ def _replaced_members(kind: type, walk: _Walk, place: Place) -> None:
             walk.feed(member, place / f".{name}")
 
 
-def _matters(member: Any) -> bool:
-    """Whether a member with two underscores on both sides is a method or a plain value, not made by a library."""
-    return isinstance(member, types.FunctionType | staticmethod | classmethod | property) or type(member) in _PLAIN
+_METHODS = (types.FunctionType, staticmethod, classmethod, property)
+
+
+def _matters(name: str, member: Any) -> bool:
+    """Whether a member with two underscores on both sides may change what the class does.
+
+    pydantic keeps much about a class, some of it with addresses; the fields are what the caller wrote.
+    """
+    if isinstance(member, _METHODS) or type(member) in _PLAIN:
+        return True
+    return name != "__annotations__" and (not name.startswith("__pydantic_") or name == "__pydantic_fields__")
 
 
 def _dunder(name: str) -> bool:
@@ -760,10 +920,15 @@ def _(value: types.ModuleType, walk: _Walk, place: Place) -> None:
     walk.write("module", value.__name__)
     if installed(value):
         walk.version_of(value.__name__)
+        walk.libraries.setdefault(value.__name__, place)
         return
     walk.modules.add(value.__name__)
-    file = getattr(value, "__file__", None)
+    file = vars(value).get("__file__")
     walk.write("source", "none" if file is None else file_hash(file))
+    if type(value) is not types.ModuleType and not installed(sys.modules.get(_home(type(value)))):
+        walk.feed(type(value), place / ".__class__")
+    if "__getattr__" in vars(value):
+        walk.feed(vars(value)["__getattr__"], place / ".__getattr__")
     for name, held in sorted(vars(value).items()):
         if isinstance(held, types.ModuleType) and held.__name__ == f"{value.__name__}.{name}":
             walk.submodules[name] = (held, place / f".{name}")  # which are loaded depends on what has run
