@@ -192,7 +192,7 @@ class _Walk:
             self._drain()
 
     def _taken_from_libraries(self) -> None:
-        """What code may take from installed modules that it holds, e.g. in a closure: what they have that it mentions."""
+        """What code may take from installed modules that it holds, e.g. in a closure: whatever it mentions."""
         seen: set[tuple[str, str]] = set()
         while new := sorted({(name, one) for name in self.libraries for one in self._mentioned_in(name)} - seen):
             seen.update(new)

@@ -120,9 +120,9 @@ def foreign_parts(packages: frozenset[str]) -> list[tuple[str, FunctionType]]:
             else:
                 continue
             for path, one in members.items():
-                if type(one) is FunctionType and one.__code__.co_filename[:1] != "<":
-                    if not _in_libraries(one.__code__.co_filename):
-                        found[path] = one
+                file = one.__code__.co_filename if type(one) is FunctionType else "<"
+                if not file.startswith("<") and not _in_libraries(file):
+                    found[path] = one
     return sorted(found.items())
 
 
