@@ -236,7 +236,7 @@ class Store:
                 continue
             except _DamageError:
                 if not self._set_aside(key):
-                    _warn(f"entry {key[:12]}… of {self.folder} is damaged and cannot be moved; see who may write there.")
+                    _warn(f"entry {key[:12]}… of {self.folder} is damaged and cannot be moved; is it yours?")
                 damaged.append(key)
         return damaged
 

@@ -399,8 +399,10 @@ def _of_the_base(value: Any) -> Any:
         return str.__str__(value)
     if isinstance(value, bytes | bytearray):
         return bytes(memoryview(value))
-    if isinstance(value, list | tuple):
-        return [list, *(list if isinstance(value, list) else tuple).__iter__(value)]
+    if isinstance(value, list):
+        return list(list.__iter__(value))
+    if isinstance(value, tuple):
+        return list(tuple.__iter__(value))
     return list(dict.items(value)) if isinstance(value, dict) else None
 
 
