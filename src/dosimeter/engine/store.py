@@ -235,7 +235,8 @@ class Store:
             except FileNotFoundError:  # somebody else has removed the entry meanwhile
                 continue
             except _DamageError:
-                self._set_aside(key)
+                if not self._set_aside(key):
+                    _warn(f"entry {key[:12]}… of {self.folder} is damaged and cannot be moved; is it yours?")
                 damaged.append(key)
         return damaged
 
@@ -258,12 +259,15 @@ class Store:
 
         Returns:
             What was removed, or would be.
+
+        Raises:
+            OSError: If a file cannot be removed; it is named.
         """
         age = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
         if age is not None and not age >= 0:
             raise InputError(f"older_than must be at least 0 seconds, got {show(older_than)}; pass e.g. 86400.")
         kept = None if keep is None else {_checked_key(key) for key in keep}
-        remove = _size if dry_run else _unlink
+        remove = _size if dry_run else _remove
         now = time.time()
         keys: list[str] = []
         total = 0
@@ -273,9 +277,13 @@ class Store:
                 written = _modified(manifest)
                 if (kept is not None and key in kept) or (age is not None and now - written < age):
                     continue
+                if _is_folder(manifest):  # `verify` sets it aside
+                    continue
                 total += remove(manifest, npz)
                 keys.append(key)
-        leftovers = [file for file in self._leftovers() if now - _modified(file) >= _LEFTOVER_AGE]
+        leftovers = [
+            file for file in self._leftovers() if now - _modified(file) >= _LEFTOVER_AGE and not _is_folder(file)
+        ]
         total += remove(*leftovers)
         return Removed(keys, len(leftovers), total)
 
@@ -319,8 +327,10 @@ class Store:
                     f"{self.folder} is not a store: it has files, but no {MARKER}; pass a new or an empty folder."
                 ) from None
             seal = None
-        except _DamageError:
-            raise InputError(f"{self.folder / MARKER} does not mark a store; pass a new folder.") from None
+        except _DamageError as damage:
+            raise InputError(
+                f"{self.folder / MARKER} does not mark a store ({damage}); pass a new folder, or repair it."
+            ) from None
         if seal is not None and self._secret is None:
             raise InputError(f"{self.folder} is sealed with a key; set {KEY_VARIABLE} to it.")
         if seal is None and self._secret is not None:
@@ -720,6 +730,19 @@ def _unlink(*files: Path) -> int:
     total = 0
     for file in files:
         with contextlib.suppress(OSError):
+            size = file.lstat().st_size
+            file.unlink()
+            total += size
+    return total
+
+
+def _remove(*files: Path) -> int:
+    """Like `_unlink`, but what cannot be removed is an error; a folder in place of a file stays."""
+    total = 0
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):
+            if _is_folder(file):
+                continue
             size = file.lstat().st_size
             file.unlink()
             total += size

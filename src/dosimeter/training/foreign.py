@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +11,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,25 @@ from dosimeter.training.sources import file_hash
 
 PLACES = ("{indices}", "{outputs}")  # what a command must use; it may use {seed} too
 SHORT = {"{out}": "{outputs}"}
+_LARGEST_SCRIPT = 1_000_000  # bytes
+_OF_A_SESSION = frozenset(  # differ from one shell to the next, and say nothing about a training
+    {
+        "PATH",
+        "PWD",
+        "OLDPWD",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "HOSTNAME",
+        "SHELL",
+        "SHLVL",
+        "TERM",
+        "TMPDIR",
+        "TMP",
+        "TEMP",
+        "_",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -229,8 +251,37 @@ def train_command(
 
 
 def named_files(command: Sequence[str], folder: Path = Path()) -> dict[str, str]:
-    """Hashes of the files that a command names, from this folder."""
-    return {part: file_hash(str(folder / part)) for part in command if (folder / part).is_file()}
+    """Hashes of the files that a command names, from this folder: as a word, after "=", or as a module after -m.
+
+    Environment variables that these files name are added with a "$" before them, where a file reads such.
+    """
+    named = [*command, *(part.partition("=")[2] for part in command if "=" in part)]
+    for before, part in pairwise(command):
+        if before == "-m":
+            path = part.replace(".", "/")
+            named += [f"{path}.py", f"{path}/__init__.py", f"{path}/__main__.py"]
+    files = [part for part in named if part and (folder / part).is_file()]
+    found = {part: file_hash(str(folder / part)) for part in files}
+    for part in files:
+        found |= _variables_in(folder / part)
+    return found
+
+
+def _variables_in(file: Path) -> dict[str, str]:
+    """Environment variables that a script names, if it reads any; a shell names them with a dollar sign."""
+    try:
+        if file.stat().st_size > _LARGEST_SCRIPT:
+            return {}
+        text = file.read_text(encoding="utf-8")
+    except (OSError, ValueError):  # a program, or data
+        return {}
+    words = set(re.findall(r"\w+", text))
+    if words.isdisjoint(("environ", "getenv", "ENV", "env")):
+        words = set(re.findall(r"\$\{?(\w+)", text))
+    chosen = [name for name in os.environ if name in words and name not in _OF_A_SESSION]
+    return {
+        f"${name}": hashlib.sha256(os.environ[name].encode("utf-8", "surrogateescape")).hexdigest() for name in chosen
+    }
 
 
 def check_places(command: Sequence[str]) -> None:
