@@ -19,7 +19,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.accounting.profile import advantage_from_profile, tpr_from_profile
 from dosimeter.estimate import percent
-from dosimeter.estimators.claims import change
+from dosimeter.estimators.wording import change
 from dosimeter.geometry import mu_from_epsilon, tradeoff, tradeoff_gaussian
 
 ArrayLike = npt.ArrayLike

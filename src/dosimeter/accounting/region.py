@@ -13,7 +13,7 @@ from dosimeter.accounting.accountants import account, dp_sgd
 from dosimeter.accounting.guarantee import Guarantee
 from dosimeter.accounting.mechanism import Mechanism
 from dosimeter.estimate import Estimate, number, percent, plain
-from dosimeter.estimators.claims import change
+from dosimeter.estimators.wording import change
 
 
 def comparable(lower: Estimate, upper: Guarantee) -> bool:

@@ -14,7 +14,7 @@ from dosimeter._validate import InputError
 from dosimeter.audits.result import Audit, TrainedMetadata
 from dosimeter.audits.verify import Standing, Verification, verify
 from dosimeter.estimate import Estimate, Validity, number, percent
-from dosimeter.estimators.claims import change
+from dosimeter.estimators.wording import change
 from dosimeter.evidence import OneRun, Scores
 
 __all__ = ["InvalidAuditError", "Outcome", "Verdict", "gate", "junit", "markdown", "passed"]

@@ -26,7 +26,7 @@ def demo(
     """
     from dosimeter.audits.compare import compare
     from dosimeter.audits.model import audit_model
-    from dosimeter.estimators.claims import change
+    from dosimeter.estimators.wording import change
 
     x, y, inside = _digits(seed)
     audits, names, accuracies = [], [], []

@@ -9,9 +9,9 @@ from dosimeter import _validate as check
 from dosimeter import geometry
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent
-from dosimeter.estimators.claims import for_rates
 from dosimeter.estimators.rates import SIDES, Rectangle, at_threshold, clopper_pearson_limits, rectangle, uniform_looks
 from dosimeter.estimators.thresholds import NAIVE_WARNING, Threshold, counts_over_curve, rule
+from dosimeter.estimators.wording import for_rates
 from dosimeter.evidence import Counts, Scores
 
 ASSUMPTION = (

@@ -10,8 +10,8 @@ import numpy as np
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.estimate import Estimate, Validity, number
-from dosimeter.estimators.claims import odds_of, proven
 from dosimeter.estimators.headline import Bins, Proof, coins_bound, pools_bound, rank_bins
+from dosimeter.estimators.wording import odds_of, proven
 from dosimeter.evidence import OneRun, Scores
 
 NEIGHBOURS = ("add/remove", "replace")

@@ -19,8 +19,8 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.estimate import Estimate, Validity
-from dosimeter.estimators.claims import proven
 from dosimeter.estimators.walk import BAND_EDGES
+from dosimeter.estimators.wording import proven
 from dosimeter.evidence import MOST_RECORDS, OneRun
 
 STAKES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
@@ -51,8 +51,8 @@ def _corners(right: BoolArray) -> tuple[FloatArray, FloatArray]:
     """(right, wrong) counts at the prefixes where the wealth can be largest.
 
     The mean wealth is a convex function of both counts, so over all prefixes it is largest at a corner of their
-    convex hull. A prefix under the chord of its neighbours is not a corner; such prefixes are dropped until none is
-    left or the rest is small.
+    convex hull. A prefix under the chord of its neighbours is not a corner; such prefixes are dropped until none is left
+    or the rest is small.
     """
     hits = np.cumsum(right)
     ends = right & ~np.append(right[1:], False)

@@ -29,7 +29,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
 from dosimeter.estimate import Estimate, Validity
 from dosimeter.estimators import walk
-from dosimeter.estimators.claims import proven
+from dosimeter.estimators.wording import proven
 from dosimeter.evidence import OneRun
 
 ORDERS = ("mixed", "two-sided", "in", "out")

@@ -18,7 +18,6 @@ from dosimeter import geometry
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent
 from dosimeter.estimators import band
-from dosimeter.estimators.claims import for_rates
 from dosimeter.estimators.thresholds import (
     NAIVE_WARNING,
     ChosenThreshold,
@@ -28,6 +27,7 @@ from dosimeter.estimators.thresholds import (
     counts_over_curve,
     rule,
 )
+from dosimeter.estimators.wording import for_rates
 from dosimeter.evidence import Counts, Scores
 
 SIDES = ("lower", "both")

@@ -9,8 +9,7 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._validate import InputError, show
-
-KINDS = ("tabular", "image", "text")
+from dosimeter.records import kind_of, parted
 
 
 @runtime_checkable
@@ -54,9 +53,7 @@ class Members(NamedTuple):
 
 def read_members(members: Any, *, name: str = "members") -> Members:
     """Records and labels of X or (X, y), with the kind that they are."""
-    X, y = members if isinstance(members, tuple) and len(members) == 2 else (members, None)
-    if isinstance(members, tuple) and len(members) != 2:
-        raise InputError(f"{name} as a tuple must be (X, y), got {len(members)} parts; pass X or (X, y).")
+    X, y = parted(name, members)
     kind = kind_of(X, name=name)
     count = _count(X, name)
     if count == 0:
@@ -68,36 +65,6 @@ def read_members(members: Any, *, name: str = "members") -> Members:
                 f"the labels of {name} have shape {y.shape}, but there are {count} records; pass one label for each."
             )
     return Members(X, y, count, kind)
-
-
-def kind_of(X: Any, *, name: str = "members") -> str:
-    """tabular, image or text, read from the form of the records."""
-    if isinstance(X, str):
-        raise InputError(f"{name} is one string; pass a list of texts, one for each record.")
-    if hasattr(X, "toarray"):
-        raise InputError(f"{name} is a sparse matrix; pass {name}.toarray().")
-    if isinstance(X, Mapping) or hasattr(X, "column_names") or (hasattr(X, "iloc") and hasattr(X, "columns")):
-        return "tabular"
-    if isinstance(X, list) and X and isinstance(X[0], str):
-        return "text"
-    if getattr(X, "ndim", None) == 1 and len(X) and isinstance(X[0], str):
-        return "text"
-    shape = getattr(X, "shape", None)
-    if shape is None:
-        try:
-            shape = np.asarray(X).shape
-        except (ValueError, TypeError):
-            raise InputError(
-                f"{name} has rows of mixed lengths, got {show(X)}; pass a table, images or texts."
-            ) from None
-    if len(shape) == 2:
-        return "tabular"
-    if len(shape) in (3, 4):
-        return "image"
-    raise InputError(
-        f"{name} has shape {tuple(shape)}; pass a table (n, d) or named columns, images (n, h, w), (n, h, w, c) or "
-        "(n, c, h, w), or a list of texts."
-    )
 
 
 def _count(X: Any, name: str) -> int:

@@ -1,4 +1,4 @@
-"""Records in whatever form they come: how many, some of them, and a fingerprint of all."""
+"""Records in whatever form they come: how many, which kind, some of them, and a fingerprint of all."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dosimeter._validate import InputError, show
 
 Array: TypeAlias = npt.NDArray[Any]
+KINDS = ("tabular", "image", "text")
 _BLOCK = 1 << 24
 
 
@@ -52,6 +53,36 @@ def take(X: Any, rows: Any) -> Any:
     if isinstance(X, (list, tuple)):
         return [X[i] for i in np.arange(len(X))[rows]]
     return X[rows]
+
+
+def kind_of(X: Any, *, name: str = "members") -> str:
+    """tabular, image or text, read from the form of the records."""
+    if isinstance(X, str):
+        raise InputError(f"{name} is one string; pass a list of texts, one for each record.")
+    if hasattr(X, "toarray"):
+        raise InputError(f"{name} is a sparse matrix; pass {name}.toarray().")
+    if isinstance(X, Mapping) or hasattr(X, "column_names") or (hasattr(X, "iloc") and hasattr(X, "columns")):
+        return "tabular"
+    if isinstance(X, list) and X and isinstance(X[0], str):
+        return "text"
+    if getattr(X, "ndim", None) == 1 and len(X) and isinstance(X[0], str):
+        return "text"
+    shape = getattr(X, "shape", None)
+    if shape is None:
+        try:
+            shape = np.asarray(X).shape
+        except (ValueError, TypeError):
+            raise InputError(
+                f"{name} has rows of mixed lengths, got {show(X)}; pass a table, images or texts."
+            ) from None
+    if len(shape) == 2:
+        return "tabular"
+    if len(shape) in (3, 4):
+        return "image"
+    raise InputError(
+        f"{name} has shape {tuple(shape)}; pass a table (n, d) or named columns, images (n, h, w), (n, h, w, c) or "
+        "(n, c, h, w), or a list of texts."
+    )
 
 
 def fingerprint(X: Any, y: Any) -> str:

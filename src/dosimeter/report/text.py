@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter.estimate import number
-from dosimeter.estimators.claims import change
+from dosimeter.estimators.wording import change
 
 NOT_STATED = "not stated"
 LONGEST = 400

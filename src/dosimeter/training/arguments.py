@@ -14,8 +14,6 @@ from dosimeter.training.chain import chain, torch_module
 from dosimeter.training.neighbour import Neighbour
 from dosimeter.training.recipe import Recipe
 
-labels = class_numbers  # as callers of this module know it
-
 
 def records(data: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     """Features (n, …) and labels (n,) from 0."""

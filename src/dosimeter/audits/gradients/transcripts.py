@@ -29,7 +29,7 @@ from dosimeter.estimators.belief import (
     epsilon_from_advantage,
     epsilon_from_beliefs,
 )
-from dosimeter.estimators.claims import change
+from dosimeter.estimators.wording import change
 from dosimeter.geometry import epsilon_from_mu
 from dosimeter.identifiability import advantage_from_epsilon, advantage_from_mu, belief_from_epsilon
 

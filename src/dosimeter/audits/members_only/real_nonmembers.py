@@ -17,9 +17,9 @@ from dosimeter.audits.scores.run import roc
 from dosimeter.audits.shift.guard import Guard, check_shift
 from dosimeter.audits.shift.records import read_records
 from dosimeter.estimate import Estimate, Validity
-from dosimeter.estimators.claims import change
 from dosimeter.estimators.one_run import one_run
 from dosimeter.estimators.panoramia import panoramia
+from dosimeter.estimators.wording import change
 from dosimeter.evidence import Scores
 from dosimeter.models import dataset
 

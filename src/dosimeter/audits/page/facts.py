@@ -14,7 +14,7 @@ from dosimeter.accounting.region import comparable
 from dosimeter.audits.assemble import family
 from dosimeter.audits.result import Audit, TprAtFpr
 from dosimeter.estimate import Estimate, Validity, percent
-from dosimeter.estimators.claims import claim_of_bound
+from dosimeter.estimators.wording import claim_of_bound
 from dosimeter.geometry import tradeoff
 
 SHOWN_FPR = 0.01

@@ -26,11 +26,11 @@ from dosimeter.audits.result import Guard
 from dosimeter.audits.scores.run import roc
 from dosimeter.estimate import Estimate, Validity
 from dosimeter.estimators.bayesian import bayesian
-from dosimeter.estimators.claims import as_if_independent, proven
 from dosimeter.estimators.gaussian import gaussian
 from dosimeter.estimators.lower_bound import lower_bound
 from dosimeter.estimators.rates import clopper_pearson, clopper_pearson_limits, jeffreys, jeffreys_limits, rectangle
 from dosimeter.estimators.thresholds import counts_over_curve
+from dosimeter.estimators.wording import as_if_independent, proven
 from dosimeter.evidence import Counts, OneRun, Scores
 from dosimeter.training import Recipe
 

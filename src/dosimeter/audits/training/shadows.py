@@ -14,11 +14,11 @@ import numpy.typing as npt
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.audits.training.agreement import BY_CHANCE, agreement
-from dosimeter.datasets import Dataset
 from dosimeter.engine import RunOptions
 from dosimeter.engine.pool import cores
 from dosimeter.evidence import Persons, persons
 from dosimeter.models.outputs import Kind, checked, infer_kind, losses_of
+from dosimeter.records import class_numbers, pair
 from dosimeter.training import Recipe, arguments, train_foreign, train_many
 from dosimeter.training.identity import Identity, identity
 
@@ -402,18 +402,15 @@ def pipeline(
 
 
 def _records(name: str, data: Any, recipe: Recipe | None, classes: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    if isinstance(data, Dataset):
-        data = data.pair
-    if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise InputError(f"{name} must be a pair (X, y), got {check.show(data)}; pass records and their labels.")
+    features, labels = pair(name, data, "pass records and their labels")
     if recipe is not None:
-        return arguments.records(tuple(data))
-    x = np.asarray(data[0])
+        return arguments.records((features, labels))
+    x = np.asarray(features)
     if x.ndim == 0 or x.size == 0 or x.dtype.hasobject:
         raise InputError(f"{name}: X must be an array of records, got type {x.dtype} and shape {x.shape}; convert it.")
     if classes:
-        return x, arguments.labels(f"{name}: y", data[1], len(x))
-    y = check.finite_array(f"{name}: y", data[1])
+        return x, class_numbers(f"{name}: y", labels, len(x))
+    y = check.finite_array(f"{name}: y", labels)
     if y.size != len(x):
         raise InputError(f"{name} has {len(x)} records but {y.size} labels; they must pair up.")
-    return x, np.asarray(data[1])
+    return x, np.asarray(labels)

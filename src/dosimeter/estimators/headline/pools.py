@@ -71,7 +71,7 @@ def pools_bound(
     return proof._replace(epsilon=proof.epsilon if neighbours == REPLACE else proof.epsilon / 2)
 
 
-class _Plan(NamedTuple):
+class _PoolPlan(NamedTuple):
     """The test of one kind of leak: its tables, its share of the level, and the table size it was made with."""
 
     tables: Tables
@@ -229,8 +229,8 @@ class _Search:
     # --- testing ------------------------------------------------------------------------------------------
 
     def plans(
-        self, view: View, design: FloatArray, *, planned_at: float, chosen: Mapping[int, _Plan]
-    ) -> dict[int, _Plan]:
+        self, view: View, design: FloatArray, *, planned_at: float, chosen: Mapping[int, _PoolPlan]
+    ) -> dict[int, _PoolPlan]:
         """The test of each kind; no label of a tested record has a part in the choice of its tables or allowance."""
         found = {}
         for kind in view.tested:
@@ -243,7 +243,7 @@ class _Search:
 
     def _plan(
         self, view: View, kind: int, design: FloatArray, sizes: tuple[int, ...], planned_at: float
-    ) -> _Plan | None:
+    ) -> _PoolPlan | None:
         share, best = float(view.shares[kind]), None
         expected = special.expit(view.of(kind) + self.learner.base) * self.bins.records
         for size, pairings in layouts(self.bins, view, kind, design, sizes, self.learner.base):
@@ -262,14 +262,14 @@ class _Search:
         if best is None:
             return None
         tables = Tables.of([_observed(pairing, self.bins) for pairing in best[2]], best[3])
-        return _Plan(tables, share, best[1]) if tables.rows else None
+        return _PoolPlan(tables, share, best[1]) if tables.rows else None
 
     def _allowance(self, tables: Tables, planned_at: float, share: float) -> int:
         if self.leaks:
             return self.leaks * max(row.weight for row in tables.rows)
         return tables.least_allowance(planned_at, self.cost, _MARGIN * self.limit(share))
 
-    def largest(self, plan: _Plan, view: View, grid: FloatArray) -> Proof:
+    def largest(self, plan: _PoolPlan, view: View, grid: FloatArray) -> Proof:
         """The proof of the largest point of the grid that this test rejects; ε = 0 if it rejects none."""
         level = (1 - self.delta_share) * self.alpha * plan.share
         at = _last(grid, lambda log_theta: plan.tables.p_value(log_theta) <= level)
