@@ -269,7 +269,7 @@ def fair_coins(records: int, seed: int | None = None, *, groups: Any = None) -> 
         A mask with True for the records to train on.
 
     >>> fair_coins(8, seed=1).tolist()
-    [False, False, True, True, False, True, True, False]
+    [True, True, True, False, True, False, True, True]
     """
     count = check.whole("records", records, 1, "pass the number of audit records", MOST_RECORDS)
     key = fresh_seed() if seed is None else check.seed(seed)

@@ -49,6 +49,7 @@ def plan(
     processes: int | None,
 ) -> Plan:
     """What suits the module and the work, or what the caller asks for."""
+    check.choice("strategy", strategy, STRATEGIES)
     mixing = mixes_records(template)
     if recipe.dp is not None and mixing is not None:
         raise InputError(

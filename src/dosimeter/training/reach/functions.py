@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -15,8 +16,18 @@ from typing import Any
 
 from dosimeter.training.names import names_in, texts_in
 from dosimeter.training.reach.classes import found_at, is_dunder, replaced_members
-from dosimeter.training.reach.objects import streams
-from dosimeter.training.reach.walk import Place, Walk, content, home_of
+from dosimeter.training.reach.objects import attributes_of, streams
+from dosimeter.training.reach.walk import (
+    COMMAND_LINE,
+    DOTTED,
+    ENVIRONMENT,
+    PLAIN,
+    Place,
+    UnreachableStateError,
+    Walk,
+    content,
+    home_of,
+)
 from dosimeter.training.sources import installed, installed_code
 
 _NOT_READ = {("sys", "path"), ("sys", "modules"), ("sys", "meta_path"), ("sys", "path_importer_cache")}
@@ -30,7 +41,11 @@ def _(value: types.FunctionType, walk: Walk, place: Place) -> None:
     else:
         home = value.__globals__.get("__name__")
         walk.version_of(home)
+        if walk.maybe is None and value.__name__ in COMMAND_LINE | ENVIRONMENT:
+            walk.mentioned.add(value.__name__)  # whatever it is called by those who call it
         if value.__module__ == home and found_at(home, value.__qualname__) is value:
+            given = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+            walk.feed(tuple(one for one in given if type(one) in PLAIN), place / " (defaults)")
             return
     walk.feed(value.__defaults__, place / " (defaults)")
     walk.feed(value.__kwdefaults__, place / " (defaults)")
@@ -45,9 +60,13 @@ def _own_code(function: types.FunctionType, walk: Walk, place: Place) -> None:
     home = str(space.get("__name__"))
     walk.modules.add(home)
     walk.feed(code, place)
+    walk.described.append((function, place))
     named = names_in(code)
+    walk.texts |= _words_in(code)
     if walk.maybe is None:
         walk.mentioned |= named.mentioned
+        if walk.strict and named.any_of("f_back", "f_locals"):
+            raise UnreachableStateError(f"{place} reads the frames of its callers")
     for path in named.paths:
         walk.write("global", ".".join(path))
         first, held = path[0], space.get("__builtins__", builtins)
@@ -57,10 +76,19 @@ def _own_code(function: types.FunctionType, walk: Walk, place: Place) -> None:
     for level, module, wanted in named.imports:
         _imported(level, module, wanted, space, walk, place)
     by_name = named.any_of("modules", "import_module", "__import__")
-    if named.any_of("globals", "eval", "exec") or (by_name and named.any_of("__name__")):
+    by_text = named.any_of("globals", "eval", "exec", "__globals__", "f_globals")
+    if by_text or (by_name and named.any_of("__name__")):
         _all_globals(space, walk, place)
     if by_name:
         _modules_in_texts(code, walk, place)
+
+
+@functools.lru_cache(maxsize=4096)
+def _words_in(code: types.CodeType) -> frozenset[str]:
+    """The texts of code that name modules, and the words in all that are short."""
+    texts = [text for text in texts_in(code) if len(text) <= 200]
+    words = {word for text in texts for word in re.findall(r"\w+", text)}
+    return frozenset(words | {text for text in texts if DOTTED.fullmatch(text)})
 
 
 def _along(value: Any, path: tuple[str, ...], walk: Walk, place: Place) -> None:
@@ -245,11 +273,20 @@ def _(value: Any, walk: Walk, place: Place) -> None:
 def _(value: Any, walk: Walk, place: Place) -> None:
     walk.write(type(value).__name__)
     walk.feed(value.__func__, place)
+    _wrapper(value, walk, place)
 
 
 @content.register
 def _(value: property, walk: Walk, place: Place) -> None:
     walk.feed((value.fget, value.fset, value.fdel), place)
+    _wrapper(value, walk, place)
+
+
+def _wrapper(value: Any, walk: Walk, place: Place) -> None:
+    """Attributes that were given to a wrapper of a function, and its class if that is the caller's."""
+    walk.attributes({name: held for name, held in attributes_of(value).items() if not is_dunder(name)}, place)
+    if type(value) not in (staticmethod, classmethod, property):
+        walk.feed(type(value), place / ".__class__")
 
 
 @content.register(io.IOBase)

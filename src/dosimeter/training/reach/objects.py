@@ -16,10 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from dosimeter.training.reach.walk import PLAIN, Place, Walk, content, home_of
-from dosimeter.training.sources import installed
+from dosimeter.training.reach.walk import (
+    PLAIN,
+    Place,
+    Walk,
+    content,
+    home_of,
+)
+from dosimeter.training.sources import file_hash, installed
 
 _NO_STATE = (logging.Logger, type(threading.Lock()), type(threading.RLock()))  # nothing in them changes a number
+_OF_A_LOGGER = frozenset(vars(logging.Logger("")))
 
 
 @content.register(object)
@@ -34,6 +41,8 @@ def _(value: Any, walk: Walk, place: Place) -> None:
             return
     if isinstance(value, _NO_STATE) or any(value is stream for stream in streams()):
         walk.write("stateless", str(getattr(value, "name", "")))
+        more = attributes_of(value) if isinstance(value, logging.Logger) else {}
+        walk.attributes({name: held for name, held in more.items() if name not in _OF_A_LOGGER}, place)
         return
     if any(value is generator for generator in _seeded_generators()):
         walk.write("generator that every task seeds")
@@ -62,7 +71,7 @@ def write_state(value: Any, walk: Walk, place: Place) -> None:
     if isinstance(parts, str):
         walk.write("named", f"{getattr(value, '__module__', None)}.{parts}")
         walk.version_of(getattr(value, "__module__", None) or home_of(kind))
-        return
+        parts = (None, ())
     made, given, state, items, pairs = (*parts, None, None, None)[:5]
     walk.feed(made, place)
     walk.all_of(given, place)
@@ -79,6 +88,26 @@ def write_state(value: Any, walk: Walk, place: Place) -> None:
         for name in sorted(own):  # what a __getstate__ leaves out is in this process all the same
             walk.write("attribute", name)
             walk.feed(own[name], place / f".{name}", maybe="")
+        walk.feed(_of_the_base(value), place, maybe="")
+
+
+def _of_the_base(value: Any) -> Any:
+    """What an instance of a subclass of a built-in class or of an array holds as such, whatever its methods say."""
+    if isinstance(value, np.ndarray):
+        return np.ndarray.view(value, np.ndarray)
+    if isinstance(value, int):
+        return int.__format__(value, "x")
+    if isinstance(value, float | complex):
+        return (float if isinstance(value, float) else complex).__repr__(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bytes | bytearray):
+        return bytes(memoryview(value))
+    if isinstance(value, list):
+        return list(list.__iter__(value))
+    if isinstance(value, tuple):
+        return list(tuple.__iter__(value))
+    return list(dict.items(value)) if isinstance(value, dict) else None
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
@@ -133,18 +162,21 @@ def _(value: dict, walk: Walk, place: Place) -> None:  # type: ignore[type-arg]
 @content.register(frozenset)
 def _(value: Any, walk: Walk, place: Place) -> None:
     walk.feed(type(value), place / ".__class__")
-    plain = all(type(item) in PLAIN for item in value)
-    hashes = [repr(item).encode() if plain else walk.apart(item, place / "{…}") for item in value]
+    items = list((set if isinstance(value, set) else frozenset).__iter__(value))
+    plain = all(type(item) in PLAIN for item in items)
+    hashes = [repr(item).encode() if plain else walk.apart(item, place / "{…}") for item in items]
     walk.write("set", repr(sorted(hashes)))
-    if plain and len(value) <= 1000:
-        walk.texts.update(item for item in value if type(item) is str)
+    if plain and len(items) <= 1000:
+        walk.texts.update(item for item in items if type(item) is str)
     walk.attributes(attributes_of(value), place)
 
 
 @content.register(bytearray)
 @content.register(memoryview)
 def _(value: Any, walk: Walk, place: Place) -> None:
-    walk.write("bytes", bytes(value))
+    form = f"{value.format} {value.shape}" if isinstance(value, memoryview) else ""
+    walk.write(f"{type(value).__name__} {form}", bytes(value))
+    walk.attributes(attributes_of(value), place)
 
 
 @content.register
@@ -156,6 +188,7 @@ def _(value: types.MappingProxyType, walk: Walk, place: Place) -> None:  # type:
 @content.register(type({}.values()))
 @content.register(type({}.items()))
 def _(value: Any, walk: Walk, place: Place) -> None:
+    walk.write(type(value).__name__, str(len(value)))
     walk.all_of(value, place)
 
 
@@ -225,4 +258,19 @@ def _environment(value: Any, walk: Walk, place: Place) -> None:
     walk.mentioned.add("environ")
 
 
-_BY_NAME: dict[str, Callable[[Any, Walk, Place], None]] = {"torch.Tensor": _tensor, "os._Environ": _environment}
+def _shared_memory(value: Any, walk: Walk, place: Place) -> None:
+    """Memory that other processes write to: a pickle has its name only."""
+    walk.refuse(value, place)
+
+
+def _library_file(value: Any, walk: Walk, place: Place) -> None:
+    """A library in C that was loaded by hand: its file."""
+    walk.write("library", f"{value._name} {file_hash(str(value._name))}")
+
+
+_BY_NAME: dict[str, Callable[[Any, Walk, Place], None]] = {
+    "torch.Tensor": _tensor,
+    "os._Environ": _environment,
+    "multiprocessing.shared_memory.SharedMemory": _shared_memory,
+    "ctypes.CDLL": _library_file,
+}
