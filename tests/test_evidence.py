@@ -12,7 +12,6 @@ from dosimeter.evidence import Counts, OneRun, Scores, fair_coins, mask_hash
 TIED = st.lists(st.integers(-3, 3), min_size=1, max_size=25)
 
 
-
 class Incomparable:
     """Like the missing value of pandas, whose comparisons are neither true nor false."""
 

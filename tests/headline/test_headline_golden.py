@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+from scipy import special, stats
 
 from dosimeter import InputError, OneRun, Scores, Validity, fair_coins, lower_bound, ranked
 from dosimeter.estimators.headline import Bins, coins_bound, pools_bound, rank_bins
@@ -173,6 +174,28 @@ def test_claim_says_whose_epsilon_the_counts_and_the_ceiling() -> None:
     assert perfect.claim.endswith("This is close to the most that an audit of so many records can prove.")
     silent = lower_bound(Scores(np.arange(50.0), np.arange(50.0)))
     assert "A perfect attack on so many records could have proven" in silent.claim
+
+
+def test_counts_of_a_claim_can_be_checked_or_it_says_that_some_count_more() -> None:
+    """Of a claim that says nothing of weights, the counts alone are as rare as it says."""
+    rng = np.random.default_rng(5)
+    plain = 0
+    for mu in np.repeat([0.4, 1.0, 5.0], 3):
+        included = rng.random(1000) < 0.5
+        run = OneRun(rng.normal(mu * included, 1), included)
+        for found in (lower_bound(run), lower_bound(run.as_scores())):
+            n, k, other, below = (found.details["tested"][name] for name in _TESTED)
+            if found.neighbours == "add/remove":
+                tail = stats.binom.sf(k + other - below - 1, n + other, special.expit(found.low))
+            else:
+                tail = stats.nchypergeom_fisher.sf(k - 1, n + other, k + below, n, np.exp(found.low))
+            weighed = "the more it counts" in found.claim
+            assert found.low == 0 or (tail > 0.05) == weighed
+            plain += found.low > 0 and not weighed
+    assert plain > 2
+
+
+_TESTED = ("upper", "upper_members", "lower", "lower_members")
 
 
 def test_scores_the_wrong_way_round_are_named() -> None:
