@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from enum import StrEnum
 from typing import Any, TypedDict, Unpack, cast
 
 import numpy as np
@@ -156,7 +157,7 @@ def audit_model(
             goodness_of_fit=_fit(scores, seed),
             fingerprint=Fingerprints(fingerprint(*pool.inside), fingerprint(*pool.outside)),
             mask_hash=None if pool.included is None else mask_hash(pool.included),
-            mechanism=None if mechanism is None else repr(mechanism),
+            mechanism=None if mechanism is None else _told(mechanism),
             notes=notes,
         ),
     )
@@ -172,6 +173,21 @@ def _options(
     if not isinstance(guard, bool) and guard != "strict":
         raise InputError(f"guard must be True, False or 'strict', got {check.show(guard)}; pass one of these.")
     return RunOptions.read(run, rest, caller="audit_model"), secondary, strict
+
+
+def _told(mechanism: Any) -> str:
+    """A mechanism as it would be written in code: the repr of its fields would put enum reprs on the page."""
+
+    def value(found: Any) -> str:
+        if isinstance(found, (DpSgd, Gaussian, Composition)):
+            return _told(found)
+        if isinstance(found, tuple):
+            inner = ", ".join(map(value, found))
+            return f"({inner},)" if len(found) == 1 else f"({inner})"
+        return repr(found.value) if isinstance(found, StrEnum) else repr(found)
+
+    inside = ", ".join(f"{f.name}={value(getattr(mechanism, f.name))}" for f in fields(mechanism))
+    return f"{type(mechanism).__name__}({inside})"
 
 
 SWITCHED_OFF = Guard(shift=False, checked=False, evidence={"reasons": ["the check was switched off (guard=False)."]})
