@@ -1,7 +1,7 @@
 """Networks by name. Each function returns a new torch module; `network` makes the factory that fits given records.
 
-All of them give one logit for each class, have neither buffers nor dropout and do not mix the records of a batch, so that
-many can be trained at once, with DP-SGD too. Images are (channels, height, width), texts are ids of
+All of them give one logit for each class, have neither buffers nor dropout and do not mix the records of a batch, so
+that many can be trained at once, with DP-SGD too. Images are (channels, height, width), texts are ids of
 `tokens.hashed_words` with 0 for padding.
 """
 
