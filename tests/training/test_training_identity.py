@@ -509,6 +509,12 @@ def test_replaced_where_a_library_calls_it(monkeypatch):
         patch.setattr(_logistic, "_logistic_regression_path", lambda *given, **more: 0)
         assert identity(train) != before
         assert identity(train).replaced == ("sklearn.linear_model._logistic._logistic_regression_path",)
+    with monkeypatch.context() as patch:  # by an object
+        patch.setattr(_logistic, "_logistic_regression_path", Trainer(1))
+        one = identity(train)
+        patch.setattr(_logistic, "_logistic_regression_path", Trainer(2))
+        assert len({before, one, identity(train)}) == 3
+        assert one.replaced == ("sklearn.linear_model._logistic._logistic_regression_path",)
     with monkeypatch.context() as patch:  # by another method of the library
         patch.setattr(LogisticRegression, "predict", LogisticRegression.decision_function)
         assert identity(train) != before
