@@ -734,7 +734,7 @@ def test_environment_variables_that_are_named_count(monkeypatch, way):
 
 
 SCRIPT = """
-import argparse, numpy as np, sys
+import argparse, dataclasses, logging, numpy as np, sys
 from dosimeter.training.identity import identity
 DATA, NAMES = np.arange(5), {"b", "a", "c", ("d", 1), frozenset({"e", "f"})}
 KINDS = {int, str, np.float64}
@@ -746,7 +746,11 @@ class Base:
     tags = {"x", "y"}
     def fit(self): return 1 in {3, 4, "x"}
 def helper(): return sys.argv[2]
-def train(indices, seed): return Base().fit(), DATA[indices], NAMES, KINDS, ARGS, object()
+LOG = logging.getLogger("mine")
+@dataclasses.dataclass
+class Fields:
+    some: list = dataclasses.field(default_factory=lambda: [1], metadata={"a": len})
+def train(indices, seed): return Base().fit(), DATA[indices], NAMES, KINDS, ARGS, object(), LOG, Fields()
 def reads(indices, seed): return helper()
 def parses(indices, seed): return parser.parse_args()
 parse = parser.parse_args

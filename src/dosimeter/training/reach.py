@@ -39,7 +39,7 @@ from dosimeter.training.sources import file_hash, foreign_parts, installed, inst
 
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented)})
 _NO_STATE = (logging.Logger, type(threading.Lock()), type(threading.RLock()))  # nothing in them changes a number
-_OF_A_LOGGER = frozenset(vars(logging.Logger("")))
+_OF_A_LOGGER = frozenset({*vars(logging.Logger("")), "manager"})
 _OF_THE_CLASS = {
     *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "_abc_impl", "__abstractmethods__"),
     *("__firstlineno__", "__static_attributes__", "__signature__"),
