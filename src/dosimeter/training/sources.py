@@ -116,7 +116,7 @@ def foreign_parts(packages: frozenset[str]) -> list[tuple[str, Any]]:
             if type in type(held).__mro__ and vars(held).get("__module__") == name:
                 inside = {f"{held.__qualname__}.{inner}": one for inner, one in vars(held).items()}
                 found |= {path: one for path, one in inside.items() if _from_outside(one)}
-            elif _from_outside(held) or _made_outside(type(held)):
+            elif _from_outside(held) or _made_outside(type(held).__module__):
                 found[f"{name}.{key}"] = held
     return sorted(found.items())
 
@@ -131,9 +131,9 @@ def _from_outside(held: Any) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _made_outside(kind: type) -> bool:
-    """Whether a class is from a module of the caller; those that Cython makes up have no file."""
-    home = sys.modules.get(kind.__module__) if isinstance(kind.__module__, str) else None
+def _made_outside(name: Any) -> bool:
+    """Whether the module of a class is the caller's; those that Cython makes up have no file."""
+    home = sys.modules.get(name) if isinstance(name, str) else None
     if home is None or installed(home):
         return False
     return home.__name__ == "__main__" or getattr(home, "__file__", None) is not None
