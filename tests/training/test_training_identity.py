@@ -509,6 +509,12 @@ def test_replaced_where_a_library_calls_it(monkeypatch):
         patch.setattr(_logistic, "_logistic_regression_path", lambda *given, **more: 0)
         assert identity(train) != before
         assert identity(train).replaced == ("sklearn.linear_model._logistic._logistic_regression_path",)
+    with monkeypatch.context() as patch:  # by an object
+        patch.setattr(_logistic, "_logistic_regression_path", Trainer(1))
+        one = identity(train)
+        patch.setattr(_logistic, "_logistic_regression_path", Trainer(2))
+        assert len({before, one, identity(train)}) == 3
+        assert one.replaced == ("sklearn.linear_model._logistic._logistic_regression_path",)
     with monkeypatch.context() as patch:  # by another method of the library
         patch.setattr(LogisticRegression, "predict", LogisticRegression.decision_function)
         assert identity(train) != before
@@ -728,7 +734,7 @@ def test_environment_variables_that_are_named_count(monkeypatch, way):
 
 
 SCRIPT = """
-import argparse, numpy as np, sys
+import argparse, dataclasses, logging, numpy as np, sys
 from dosimeter.training.identity import identity
 DATA, NAMES = np.arange(5), {"b", "a", "c", ("d", 1), frozenset({"e", "f"})}
 KINDS = {int, str, np.float64}
@@ -740,7 +746,11 @@ class Base:
     tags = {"x", "y"}
     def fit(self): return 1 in {3, 4, "x"}
 def helper(): return sys.argv[2]
-def train(indices, seed): return Base().fit(), DATA[indices], NAMES, KINDS, ARGS, object()
+LOG = logging.getLogger("mine")
+@dataclasses.dataclass
+class Fields:
+    some: list = dataclasses.field(default_factory=lambda: [1], metadata={"a": len})
+def train(indices, seed): return Base().fit(), DATA[indices], NAMES, KINDS, ARGS, object(), LOG, Fields()
 def reads(indices, seed): return helper()
 def parses(indices, seed): return parser.parse_args()
 parse = parser.parse_args

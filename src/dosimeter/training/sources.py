@@ -102,28 +102,41 @@ def source_of(text: str) -> Iterator[tuple[str, str]]:
             return
 
 
-def foreign_parts(packages: frozenset[str]) -> list[tuple[str, FunctionType]]:
-    """Functions from files of the caller that stand in these packages, or in those that they need, by their names.
+def foreign_parts(packages: frozenset[str]) -> list[tuple[str, Any]]:
+    """Functions and objects of the caller that stand in these packages, or in those that they need, by their names.
 
     Functions that were made at run time have no file, and many libraries make some.
     """
     wanted = {name for package in packages for name in _family(package)} - {_OURS, "builtins"}
-    found: dict[str, FunctionType] = {}
+    found: dict[str, Any] = {}
     for name, module in sorted(sys.modules.items()):
         if name.partition(".")[0] not in wanted or type(module) is not ModuleType or not installed(module):
             continue
         for key, held in list(vars(module).items()):
-            if type(held) is FunctionType:
-                members = {f"{name}.{key}": held}
-            elif type in type(held).__mro__ and vars(held).get("__module__") == name:
-                members = {f"{held.__qualname__}.{inner}": one for inner, one in vars(held).items()}
-            else:
-                continue
-            for path, one in members.items():
-                file = one.__code__.co_filename if type(one) is FunctionType else "<"
-                if not file.startswith("<") and not _in_libraries(file):
-                    found[path] = one
+            if type in type(held).__mro__ and vars(held).get("__module__") == name:
+                inside = {f"{held.__qualname__}.{inner}": one for inner, one in vars(held).items()}
+                found |= {path: one for path, one in inside.items() if _from_outside(one)}
+            elif _from_outside(held) or _made_outside(type(held).__module__):
+                found[f"{name}.{key}"] = held
     return sorted(found.items())
+
+
+def _from_outside(held: Any) -> bool:
+    """Whether this is a function, or a method of any kind, from a file of the caller."""
+    inner = held.__func__ if type(held) in (staticmethod, classmethod) else held
+    inner = inner.fget if type(inner) is property else inner
+    if type(inner) is not FunctionType or inner.__code__.co_filename.startswith("<"):
+        return False
+    return not _in_libraries(inner.__code__.co_filename)
+
+
+@lru_cache(maxsize=4096)
+def _made_outside(name: Any) -> bool:
+    """Whether the module of a class is the caller's; those that Cython makes up have no file."""
+    home = sys.modules.get(name) if isinstance(name, str) else None
+    if home is None or installed(home):
+        return False
+    return home.__name__ == "__main__" or getattr(home, "__file__", None) is not None
 
 
 @lru_cache(maxsize=256)

@@ -10,7 +10,7 @@ from typing import Any
 from dosimeter.training.reach.walk import (
     PLAIN,
     Place,
-    Walk,
+    StateWalk,
     content,
     home_of,
 )
@@ -23,7 +23,7 @@ _OF_THE_CLASS = {
 
 
 @content.register
-def _(value: type, walk: Walk, place: Place) -> None:
+def _(value: type, walk: StateWalk, place: Place) -> None:
     for base in value.__mro__:
         home = home_of(base)
         walk.write("class", f"{home}.{base.__qualname__}")
@@ -46,7 +46,7 @@ def _(value: type, walk: Walk, place: Place) -> None:
         walk.feed(type(value), place / ".__class__")
 
 
-def _library_class(kind: type, walk: Walk, place: Place) -> None:
+def _library_class(kind: type, walk: StateWalk, place: Place) -> None:
     """Members of an installed class that somebody may have replaced: functions of the caller, and plain values."""
     replaced_members(kind, walk, place)
     for name, member in sorted(vars(kind).items()):
@@ -57,7 +57,7 @@ def _library_class(kind: type, walk: Walk, place: Place) -> None:
             walk.write("method", f"{name} {member.__module__}.{member.__qualname__}")
 
 
-def replaced_members(kind: type, walk: Walk, place: Place) -> None:
+def replaced_members(kind: type, walk: StateWalk, place: Place) -> None:
     for name, member in sorted(vars(kind).items()):
         inner = member.__func__ if isinstance(member, staticmethod | classmethod) else member
         inner = inner.fget if isinstance(inner, property) else inner
@@ -93,7 +93,7 @@ def found_at(module: str | None, path: str) -> Any:
 
 
 @content.register
-def _(value: types.ModuleType, walk: Walk, place: Place) -> None:
+def _(value: types.ModuleType, walk: StateWalk, place: Place) -> None:
     walk.write("module", value.__name__)
     if installed(value):
         walk.version_of(value.__name__)

@@ -19,18 +19,18 @@ import numpy as np
 from dosimeter.training.reach.walk import (
     PLAIN,
     Place,
-    Walk,
+    StateWalk,
     content,
     home_of,
 )
 from dosimeter.training.sources import file_hash, installed
 
 _NO_STATE = (logging.Logger, type(threading.Lock()), type(threading.RLock()))  # nothing in them changes a number
-_OF_A_LOGGER = frozenset(vars(logging.Logger("")))
+_OF_A_LOGGER = frozenset({*vars(logging.Logger("")), "manager"})
 
 
 @content.register(object)
-def _(value: Any, walk: Walk, place: Place) -> None:
+def _(value: Any, walk: StateWalk, place: Place) -> None:
     """Any other object: its class and its state, as copying or pickling would take them."""
     kind = type(value)
     walk.feed(kind, place / ".__class__")
@@ -56,7 +56,7 @@ def _(value: Any, walk: Walk, place: Place) -> None:
     write_state(value, walk, place)
 
 
-def write_state(value: Any, walk: Walk, place: Place) -> None:
+def write_state(value: Any, walk: StateWalk, place: Place) -> None:
     kind = type(value)
     own = attributes_of(value)
     try:
@@ -132,7 +132,7 @@ def _seeded_generators() -> tuple[Any, ...]:
 
 
 @content.register
-def _(value: list, walk: Walk, place: Place) -> None:  # type: ignore[type-arg]
+def _(value: list, walk: StateWalk, place: Place) -> None:  # type: ignore[type-arg]
     if type(value) is not list:
         walk.feed(type(value), place / ".__class__")
         write_state(value, walk, place)
@@ -144,7 +144,7 @@ def _(value: list, walk: Walk, place: Place) -> None:  # type: ignore[type-arg]
 
 
 @content.register
-def _(value: dict, walk: Walk, place: Place) -> None:  # type: ignore[type-arg]
+def _(value: dict, walk: StateWalk, place: Place) -> None:  # type: ignore[type-arg]
     if type(value) is not dict:
         walk.feed(type(value), place / ".__class__")
         write_state(value, walk, place)
@@ -160,7 +160,7 @@ def _(value: dict, walk: Walk, place: Place) -> None:  # type: ignore[type-arg]
 
 @content.register(set)
 @content.register(frozenset)
-def _(value: Any, walk: Walk, place: Place) -> None:
+def _(value: Any, walk: StateWalk, place: Place) -> None:
     walk.feed(type(value), place / ".__class__")
     items = list((set if isinstance(value, set) else frozenset).__iter__(value))
     plain = all(type(item) in PLAIN for item in items)
@@ -173,38 +173,38 @@ def _(value: Any, walk: Walk, place: Place) -> None:
 
 @content.register(bytearray)
 @content.register(memoryview)
-def _(value: Any, walk: Walk, place: Place) -> None:
+def _(value: Any, walk: StateWalk, place: Place) -> None:
     form = f"{value.format} {value.shape}" if isinstance(value, memoryview) else ""
     walk.write(f"{type(value).__name__} {form}", bytes(value))
     walk.attributes(attributes_of(value), place)
 
 
 @content.register
-def _(value: types.MappingProxyType, walk: Walk, place: Place) -> None:  # type: ignore[type-arg]
+def _(value: types.MappingProxyType, walk: StateWalk, place: Place) -> None:  # type: ignore[type-arg]
     walk.feed(value.copy(), place)
 
 
 @content.register(type({}.keys()))
 @content.register(type({}.values()))
 @content.register(type({}.items()))
-def _(value: Any, walk: Walk, place: Place) -> None:
+def _(value: Any, walk: StateWalk, place: Place) -> None:
     walk.write(type(value).__name__, str(len(value)))
     walk.all_of(value, place)
 
 
 @content.register
-def _(value: weakref.ref, walk: Walk, place: Place) -> None:  # type: ignore[type-arg]
+def _(value: weakref.ref, walk: StateWalk, place: Place) -> None:  # type: ignore[type-arg]
     walk.feed(value(), place)
 
 
 @content.register(weakref.WeakKeyDictionary)
 @content.register(weakref.WeakValueDictionary)
-def _(value: Any, walk: Walk, place: Place) -> None:
+def _(value: Any, walk: StateWalk, place: Place) -> None:
     walk.all_of(sorted(walk.apart(pair, place) for pair in list(value.items())), place)
 
 
 @content.register
-def _(value: np.ndarray, walk: Walk, place: Place) -> None:
+def _(value: np.ndarray, walk: StateWalk, place: Place) -> None:
     if type(value) is not np.ndarray and not isinstance(value, np.memmap):
         walk.feed(type(value), place / ".__class__")
         write_state(value, walk, place)
@@ -217,12 +217,12 @@ def _(value: np.ndarray, walk: Walk, place: Place) -> None:
 
 
 @content.register
-def _(value: np.generic, walk: Walk, place: Place) -> None:
+def _(value: np.generic, walk: StateWalk, place: Place) -> None:
     walk.feed(np.asarray(value), place)
 
 
 @content.register
-def _(value: np.ufunc, walk: Walk, place: Place) -> None:
+def _(value: np.ufunc, walk: StateWalk, place: Place) -> None:
     if getattr(np, value.__name__, None) is value:
         walk.write("ufunc", value.__name__)
         walk.version_of("numpy")
@@ -233,7 +233,7 @@ def _(value: np.ufunc, walk: Walk, place: Place) -> None:
         walk.refuse(value, place)
 
 
-def _tensor(value: Any, walk: Walk, place: Place) -> None:
+def _tensor(value: Any, walk: StateWalk, place: Place) -> None:
     """A torch tensor: what it is and its bytes."""
     torch = sys.modules["torch"]
     part = value.detach()
@@ -253,22 +253,22 @@ def _tensor(value: Any, walk: Walk, place: Place) -> None:
         walk.feed(value.grad, place / ".grad")
 
 
-def _environment(value: Any, walk: Walk, place: Place) -> None:
+def _environment(value: Any, walk: StateWalk, place: Place) -> None:
     """`os.environ` itself: which variables count is known at the end."""
     walk.mentioned.add("environ")
 
 
-def _shared_memory(value: Any, walk: Walk, place: Place) -> None:
+def _shared_memory(value: Any, walk: StateWalk, place: Place) -> None:
     """Memory that other processes write to: a pickle has its name only."""
     walk.refuse(value, place)
 
 
-def _library_file(value: Any, walk: Walk, place: Place) -> None:
+def _library_file(value: Any, walk: StateWalk, place: Place) -> None:
     """A library in C that was loaded by hand: its file."""
     walk.write("library", f"{value._name} {file_hash(str(value._name))}")
 
 
-_BY_NAME: dict[str, Callable[[Any, Walk, Place], None]] = {
+_BY_NAME: dict[str, Callable[[Any, StateWalk, Place], None]] = {
     "torch.Tensor": _tensor,
     "os._Environ": _environment,
     "multiprocessing.shared_memory.SharedMemory": _shared_memory,

@@ -67,7 +67,7 @@ def reach(value: Any, name: str, *, strict: bool = True) -> Reached:
     Raises:
         UnreachableStateError: If something that is reached has no state to hash and `strict` is set.
     """
-    walk = Walk(strict=strict)
+    walk = StateWalk(strict=strict)
     walk.feed(value, Place(None, name))
     walk.finish()
     return Reached(
@@ -82,7 +82,7 @@ class _Item(NamedTuple):
 
 
 @dataclass
-class Walk:
+class StateWalk:
     """The state of a walk; see the head of this file."""
 
     strict: bool = True
@@ -225,7 +225,7 @@ class Walk:
 
     def apart(self, value: Any, place: Place) -> bytes:
         """The hash of a value by itself, for the members of sets, which have no order."""
-        alone = Walk(self.strict, numbers=dict(self.numbers), maybe=self.maybe, kept=self.kept)
+        alone = StateWalk(self.strict, numbers=dict(self.numbers), maybe=self.maybe, kept=self.kept)
         alone.modules, alone.versions, alone.replaced = self.modules, self.versions, self.replaced
         alone.texts, alone.mentioned, alone.submodules = self.texts, self.mentioned, self.submodules
         alone.packages, alone.described, alone.libraries = self.packages, self.described, self.libraries
@@ -299,6 +299,6 @@ def home_of(kind: type) -> str:
 
 
 @functools.singledispatch
-def content(value: Any, walk: Walk, place: Place) -> None:
+def content(value: Any, walk: StateWalk, place: Place) -> None:
     """Write what a value holds; the modules of this folder register how, by its type."""
     raise NotImplementedError
