@@ -250,6 +250,6 @@ def _of_trainings(audit: Audit) -> Iterator[str]:
         return
     told = counts.done + counts.failed + counts.spared
     if counts.asked != told:
-        yield f"metadata: {counts.asked} trainings were asked for, {told} are told of"
+        yield f"metadata: {counts.asked} trainings were asked for, {told} are accounted for"
     elif meta.failed is not None and len(meta.failed) != counts.failed:
         yield f"metadata: {len(meta.failed)} failed trainings are listed, {counts.failed} are counted"

@@ -1,4 +1,4 @@
-"""The records of a model's audit: members and held-out records, or one pool that fair coins have parted."""
+"""The records of a model's audit: members and held-out records, or one pool that fair coins have divided."""
 
 from __future__ import annotations
 

@@ -257,7 +257,7 @@ def _coins(included: Any, expected: Any, count: int, seed: int) -> tuple[BoolArr
 def _members(base: Pipeline, canaries: _Canaries, coins: BoolArray) -> BoolArray:
     """Who is in the run: (1, units)."""
     if coins.all() or not coins.any():
-        raise InputError(f"all {coins.size} coins fell on one side; pass more canaries.")
+        raise InputError(f"all {coins.size} coins came up the same; pass more canaries.")
     members = np.zeros((1, canaries.pipeline.units), bool)
     members[0, : base.units] = True
     if not canaries.white_box:

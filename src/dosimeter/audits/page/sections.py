@@ -121,7 +121,7 @@ def region(audit: Audit, drawings: Pictures) -> str:
     if facts.bounds(audit) and isinstance(reach, (int, float)) and math.isfinite(reach):
         unit = facts.unit(audit)
         body += paragraph(
-            f"With this many {unit}s even a perfect attack could not have proven more than ε ≥ {epsilon(reach)} "
+            f"With this many {unit}s even a perfect attack would have proven about ε ≥ {epsilon(reach)} "
             f"{whose(audit.headline.neighbours, unit)}. A small number is not evidence of privacy.",
             "note",
         )

@@ -124,7 +124,7 @@ def _at_thresholds(
         "threshold": threshold,
         "fpr": fpr,
     }
-    # "uniform" is no choice for the posterior, which needs one threshold: it then takes its own default.
+    # "uniform" is not a choice for the posterior, which needs one threshold: it then takes its own default.
     posterior = {**one, "threshold": None if isinstance(threshold, str) and threshold == "uniform" else threshold}
     found = [clopper_pearson(scores, **one)]
     if min(scores.members.size, scores.nonmembers.size) >= 2 or posterior["threshold"] is not None or fpr is not None:

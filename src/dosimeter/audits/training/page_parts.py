@@ -31,7 +31,7 @@ def interval_chart(canvas: Canvas, audit: Audit, intervals: Sequence[IntervalRow
     stated = facts.guarantee(audit)
     ends += [stated.epsilon] if stated is not None else []
     top = max([v for v in ends if math.isfinite(v)] + [0.1]) * 1.08
-    kinds = ["holds for any training", "no confidence bound for any training"]
+    kinds = ["holds for any training", "not a confidence bound for any training"]
     rows: Rows = []
     for row in intervals:
         low, high = known(row.low), known(row.high)

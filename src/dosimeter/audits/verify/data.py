@@ -160,5 +160,5 @@ def _same_curve(curve: Roc, confidence: float, scores: Scores) -> str:
 
 def _same_mask(mask: str, data: OneRun) -> str:
     if mask_hash(data.included) != mask:
-        raise WrongError("the data's coins are others than those of the audit")
+        raise WrongError("the coins of the data are not those of the audit")
     return "they have the hash that the audit names"

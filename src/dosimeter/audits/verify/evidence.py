@@ -159,7 +159,7 @@ class Side(Part):
 
 @dataclass(frozen=True)
 class Throws(Part):
-    """Guesses made and right in each throw of the coins."""
+    """Guesses made and right in each draw of the coins."""
 
     baseline: Annotated[tuple[tuple[Records, Records], ...], MinLen(1), MaxLen(MOST_THROWS)]
     attack: Annotated[tuple[tuple[Records, Records], ...], MinLen(1), MaxLen(MOST_THROWS)]
@@ -167,7 +167,7 @@ class Throws(Part):
 
 @dataclass(frozen=True)
 class NullVerdict(Part):
-    """What the target scored beside the stand-ins."""
+    """What the target scored beside the reference models."""
 
     auc: float
     first_part: float
@@ -175,7 +175,7 @@ class NullVerdict(Part):
 
 @dataclass(frozen=True)
 class PanoramiaEvidence(Part):
-    """What ε̃ rests on: the attack, the baseline where there is one, and the throws where there were several."""
+    """What ε̃ rests on: the attack, the baseline where there is one, and the draws of the coins where there were several."""
 
     attack: Side | None = None
     baseline: Side | None = None
@@ -201,7 +201,7 @@ class TargetNotes(Part):
 
 @dataclass(frozen=True)
 class NullNotes(Part):
-    """What the stand-ins of a members-only audit scored."""
+    """What the reference models of a members-only audit scored."""
 
     auc: Annotated[tuple[float, ...], MaxLen(MOST_THROWS)]
     first_part: Annotated[tuple[float, ...], MaxLen(MOST_THROWS)]
@@ -209,7 +209,7 @@ class NullNotes(Part):
 
 @dataclass(frozen=True)
 class MembersOnlyNotes(Part):
-    """What a members-only audit's details hold of its stand-ins and targets."""
+    """What a members-only audit's details say of its reference models and targets."""
 
     null: NullNotes | None = None
     targets: tuple[TargetNotes, ...] = ()
