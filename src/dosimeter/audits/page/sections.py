@@ -295,7 +295,7 @@ def _allowed(audit: Audit) -> str:
 def _questions(risk: Allowed) -> list[tuple[str, float]]:
     """What is asked about a person, and the answer without any leak."""
     return [
-        *((f"Belief that a person is in the data, {share(b.prior)} before", b.prior) for b in risk.belief),
+        *((f"Belief that a person is in the data, if it was {share(b.prior)} before", b.prior) for b in risk.belief),
         *((f"Members found at {share(t.fpr)} false alarms", t.fpr) for t in risk.tpr),
         ("Share of members found minus share of false alarms", 0.0),
         *(
@@ -337,7 +337,7 @@ def roc(audit: Audit, drawings: Pictures) -> str:
     if stated is not None and math.isfinite(stated.epsilon):
         caption += f" Long dashes: the most that the guarantee ε ≤ {epsilon(stated.epsilon)} allows any attack."
     return section(
-        "roc", "How well members are told apart", figure("roc", "ROC curve on logarithmic axes", caption, drawings)
+        "roc", "How well members are recognised", figure("roc", "ROC curve on logarithmic axes", caption, drawings)
     )
 
 
@@ -430,7 +430,7 @@ def subgroups(audit: Audit, drawings: Pictures) -> str:
     shown = groups[:MOST_ROWS]
     body = paragraph(lead) + figure("subgroups", "Bound by group", caption, drawings, by="y")
     body += table(
-        _counted(f"Groups and what is proven for each{' ' + act if act else ''}. {together}", len(shown), len(groups)),
+        _counted(f"Groups, and the ε proven for each{', ' + act if act else ''}. {together}", len(shown), len(groups)),
         ("group", "members", "non-members", "ε at least", "AUC", "p-value", "p-value, corrected", "flagged"),
         [_group_row(g) for g in shown],
         numeric=range(1, 7),

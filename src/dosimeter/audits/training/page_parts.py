@@ -120,7 +120,7 @@ def side_by_side(
     caption = (
         f"Each bar is one method at {percent(audit.headline.confidence)}. A bar that reaches the right edge has no "
         "upper end. Upper ends are about this attack at its threshold, never about what a better attack could show. "
-        "Grey: no confidence bound for any training."
+        "Grey: not a confidence bound for any training."
     )
     stated = facts.guarantee(audit)
     if stated is not None and math.isfinite(stated.epsilon):
