@@ -187,7 +187,7 @@ def section(paper: str, found: Mapping[str, Any]) -> str:
     spent = ", ".join(f"{found['seconds'][size]:.0f} s ({size})" for size in SIZES if size in found["seconds"])
     lines = [
         f"\n## {title}\n",
-        f"`make reproduce PAPER={paper}`. The longest run took {spent}; trainings found in the store are not counted.\n",
+        f"`make reproduce PAPER={paper}`. The longest run took {spent}, without trainings that were in the store.\n",
         "| number | expected | ours | holds | size | source, and why ours differs |",
         "|---|---|---|---|---|---|",
     ]

@@ -241,7 +241,9 @@ class TestCommandLine:
         assert err.splitlines()[-1].startswith("error: task 3 could not run; 3 of 32 tasks are kept")
         assert "Traceback" not in err
 
-    @pytest.mark.parametrize(("text", "said"), [("unable to allocate 9 TiB", "unable to allocate 9 TiB"), ("", "no details")])
+    @pytest.mark.parametrize(
+        ("text", "said"), [("unable to allocate 9 TiB", "unable to allocate 9 TiB"), ("", "no details")]
+    )
     def test_too_little_memory_is_one_sentence(self, run, tmp_path, monkeypatch, text, said):
         def greedy(*given, **options):
             raise MemoryError(text)

@@ -62,7 +62,7 @@ def of_strength(folder: Path, found: Found) -> dict[str, str]:
         thick = canvas.chart(means).mark_line(color=CATEGORIES[0], strokeWidth=2.4, point={"color": CATEGORIES[0]})
         charts.append((NAMES[kind], alt.layer(thin.encode(x=x, y=y, detail="seed:N"), thick.encode(x=x, y=y))))
         variants = [
-            {"what": row["helper"].replace("all that the baseline sees except a reference model", "all but a reference")}
+            {"what": row["helper"].replace("all that the baseline sees except a reference model", "no reference")}
             | {"y": row["c_lb"], "seed": audit["seed"]}
             for audit in audits
             for row in audit["strength"]["helper"]

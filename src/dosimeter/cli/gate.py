@@ -23,7 +23,9 @@ OPTIONS = {
     "require_neighbours": "--require-neighbours",
     "require_no_shift": "--require-no-shift",
 }
-DEPRECATED = "note: --require-no-shift is deprecated: a shift fails anyway; the option only requires that the check was made"
+DEPRECATED = (
+    "note: --require-no-shift is deprecated: a shift fails anyway; the option only requires that the check was made"
+)
 
 
 MaxEpsilon = Annotated[float | None, typer.Option("--max-epsilon", help="Fail if more than this ε is proven.")]

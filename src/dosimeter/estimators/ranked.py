@@ -199,7 +199,7 @@ def _best_look(order: str, points: IntArray, correct: IntArray, level: _Level) -
 
 
 def _promising(points: IntArray, correct: IntArray, level: FloatArray, most: int = 8) -> IntArray:
-    """In each row the checkpoints with the highest Wilson limits: one that is left out can only make the bound lower."""
+    """In each row the checkpoints with the highest Wilson limits: leaving one out can only lower the bound."""
     if points.size <= most:
         return np.broadcast_to(np.arange(points.size), correct.shape)
     z2 = special.ndtri(np.clip(level, 1e-300, 0.5)) ** 2

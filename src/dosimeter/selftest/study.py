@@ -54,7 +54,7 @@ class CoverageRow:
 
 
 def groups(long: bool) -> tuple[Group, ...]:
-    """All calls that are tested; the long form has calls that need more than NumPy and SciPy, where these are installed."""
+    """All calls that are tested; the long form has those that need more than NumPy and SciPy, where it is installed."""
     return (*GROUPS, *LONG) if long else GROUPS
 
 

@@ -297,8 +297,8 @@ def _copy_warnings(records: Records, copies: Copies, near: NearCopies, members: 
         sampled = "" if members + nonmembers == sum(records.sizes) else " in the sample"
         warnings.append(
             f"{_of(near.across, nonmembers)}{sampled} {'is' if near.across == 1 else 'are each'} nearly a copy of a "
-            f"member, so what the model learnt about the member may also show on the copy ({near.within_members} of the "
-            f"{members} members{sampled} {'is' if near.within_members == 1 else 'are'} as close to another member)"
+            f"member, so what the model learnt about the member may also show on the copy ({near.within_members} of "
+            f"the {members} members{sampled} {'is' if near.within_members == 1 else 'are'} as close to another member)"
         )
     if records.missing:
         values = "value is" if records.missing == 1 else "values are"

@@ -133,8 +133,7 @@ def _arrays(first: Any, second: Any, kind: str) -> tuple[str, tuple[Any, Any], i
             array = np.asarray(value)
         except (ValueError, TypeError, RuntimeError, MemoryError):
             raise InputError(
-                f"{name} must be an array of records; its rows have mixed lengths, or it cannot be "
-                "read as an array."
+                f"{name} must be an array of records; its rows have mixed lengths, or it cannot be read as an array."
             ) from None
         if array.ndim == 0 or array.dtype.kind in "cV":
             raise InputError(

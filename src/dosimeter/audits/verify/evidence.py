@@ -175,7 +175,7 @@ class NullVerdict(Part):
 
 @dataclass(frozen=True)
 class PanoramiaEvidence(Part):
-    """What ε̃ rests on: the attack, the baseline where there is one, and the draws of the coins where there were several."""
+    """What ε̃ rests on: the attack, the baseline if there is one, and the draws of the coins if there are several."""
 
     attack: Side | None = None
     baseline: Side | None = None
