@@ -13,7 +13,7 @@ import numpy as np
 from dosimeter._progress import Progress
 from dosimeter._validate import InputError, IntArray, show
 from dosimeter.reading import pick, read_columns
-from dosimeter.records.forms import Array, count, fetched
+from dosimeter.records.forms import Array, count, fetched, frame_numbers
 from dosimeter.records.pairs import labels
 
 _LOOK = 1000
@@ -21,7 +21,9 @@ LABEL_COLUMNS = ("label", "y", "target", "class")
 
 
 def dataset(data: Any, *, label: str | None = None) -> tuple[Any, Any]:
-    """Records X and labels y, checked: equally many, at least one, finite, labels whole numbers or strings.
+    """Records X and labels y, checked: equally many, at least one, labels whole numbers or strings.
+
+    A value of a table may be missing (NaN), since some models take that; none may be infinite.
 
     `data` is a pair (X, y); the path of an .npz (arrays X and y, x and y, or features and labels), .csv or .parquet
     file (numeric columns and a label column: `label`, or the one called label, y, target or class); or a torch dataset
@@ -174,13 +176,12 @@ def _is_tokens(data: Any) -> bool:
 
 
 def _records(X: Any) -> Any:
-    """X as it is, refused when a number in it is not finite."""
+    """X as it is, refused when a number in it is infinite, or missing where records are not rows of a table."""
     X = unmasked(X) if isinstance(X, Mapping) else fetched(X)
     if _is_texts(X):
         return [str(text) for text in X]
     if hasattr(X, "iloc"):
-        numeric = X.select_dtypes(include="number") if hasattr(X, "select_dtypes") else X
-        _finite(np.asarray(numeric))
+        _refuse_infinite(~np.isinf(frame_numbers(X)))
         return X
     if hasattr(X, "tocsr"):
         X = X.tocsr()
@@ -197,7 +198,8 @@ def _records(X: Any) -> Any:
         raise InputError(f"X has shape {array.shape}; pass an array with one row for each record, at least one.")
     if array.dtype.kind not in "biuf":
         raise InputError(f"X must hold numbers, got type {array.dtype}; encode words as numbers first.")
-    _finite(array)
+    if array.dtype.kind == "f":
+        _refuse_infinite(~np.isinf(array) if array.ndim == 2 else np.isfinite(array))
     return array
 
 
@@ -216,11 +218,10 @@ def _ragged(X: Any) -> list[Array]:
     return rows
 
 
-def _finite(array: Array) -> None:
-    if array.dtype.kind == "f":
-        bad = ~np.isfinite(array).reshape(array.shape[0], -1).all(axis=1)
-        if bad.any():
-            raise InputError(
-                f"X[{int(np.argmax(bad))}] has a value that is not finite ({int(bad.sum())} of {bad.size} records); "
-                "remove or repair these records first."
-            )
+def _refuse_infinite(good: Array) -> None:
+    bad = ~good.reshape(good.shape[0], -1).all(axis=1)
+    if bad.any():
+        raise InputError(
+            f"X[{int(np.argmax(bad))}] has a value that is not finite ({int(bad.sum())} of {bad.size} records); "
+            "remove or repair these records first."
+        )

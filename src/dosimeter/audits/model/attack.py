@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter import _validate as check
-from dosimeter._validate import FloatArray
+from dosimeter._validate import FloatArray, InputError
 from dosimeter.attacks import leave_one_out
 from dosimeter.attacks.table import SHADOW_ATTACKS
 from dosimeter.audits.model.pool import Pool
@@ -42,7 +42,13 @@ def choose_attack(
     if not references.online or len(references.signals) < FEWEST:
         return (OFFLINE if attack == "auto" else attack), ()
     names = ONLINE if attack == "auto" else (attack,)
-    rows = [_strength(name, references, pool, aggregate, delta=delta, confidence=confidence) for name in names]
+    rows = []
+    for name in names:
+        try:
+            rows.append(_strength(name, references, pool, aggregate, delta=delta, confidence=confidence))
+        except InputError:  # too few references are left for this attack when one of them is its target
+            if attack != "auto":
+                return attack, ()
     best = max(rows, key=lambda row: (row.epsilon, row.tpr_at_1_percent, row.auc))
     return best.attack, tuple(replace(row, chosen=row is best) for row in rows)
 
