@@ -13,7 +13,8 @@ import pytest
 
 from dosimeter import InputError
 from dosimeter.engine import DamagedEntryWarning, Removed, Store
-from dosimeter.engine.store import MARKER, _sealed
+from dosimeter.engine._store_entries import sealed
+from dosimeter.engine.store import MARKER
 
 A, B = "a" * 64, "b" * 64
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs pipes and links")
@@ -192,7 +193,7 @@ def resealed(store, key, change):
         fields["sha256"] = hashlib.sha256(npz.read_bytes()).hexdigest()
     if "bytes" in fields:
         fields["bytes"] = npz.stat().st_size
-    manifest.write_bytes(_sealed(fields, None))
+    manifest.write_bytes(sealed(fields, None))
 
 
 def header_of_10_gb(npz, fields):

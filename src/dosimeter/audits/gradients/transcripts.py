@@ -25,6 +25,7 @@ from dosimeter.audits.gradients._transcript_checks import (
 from dosimeter.audits.gradients.result import Advantages, GradientsDetails, GradientsMetadata
 from dosimeter.audits.result import Audit, Guard, Roc
 from dosimeter.audits.scores import audit_scores
+from dosimeter.audits.shift.evidence import ShiftEvidence
 from dosimeter.estimate import Estimate
 from dosimeter.estimators.belief import (
     ONE_WORLD,
@@ -112,7 +113,7 @@ def audit_transcripts(
     region, risk = both_sides(estimates, upper)
     audit = Audit(
         estimates=tuple(estimates),
-        guard=Guard(shift=False, checked=True, evidence={"reasons": [BY_DESIGN]}),
+        guard=Guard(shift=False, checked=True, evidence=ShiftEvidence(reasons=(BY_DESIGN,))),
         risk=risk,
         curve=curve,
         upper=upper,

@@ -21,6 +21,7 @@ from dosimeter.audits.part import numbers
 from dosimeter.audits.result import Audit, ExposedRecord, Guard, Roc, StarCurve
 from dosimeter.audits.scores import audit_scores
 from dosimeter.audits.scores.result import Accuracy, Fingerprints, ScoresDetails, ScoresMetadata
+from dosimeter.audits.shift.evidence import ShiftEvidence
 from dosimeter.audits.shift.guard import check_shift
 from dosimeter.audits.training.shadows import tallied
 from dosimeter.engine import RunOptions
@@ -283,7 +284,9 @@ def _with_references(
     ), sharper
 
 
-SWITCHED_OFF = Guard(shift=False, checked=False, evidence={"reasons": ["the check was switched off (guard=False)."]})
+SWITCHED_OFF = Guard(
+    shift=False, checked=False, evidence=ShiftEvidence(reasons=("the check was switched off (guard=False).",))
+)
 
 
 def _accuracy(losses: Losses) -> float | None:
