@@ -14,6 +14,7 @@ from dosimeter.estimators.losses import losses_from_logits, losses_from_probabil
 from dosimeter.records import fetched, labels
 
 Kind = Literal["logits", "log-probabilities", "probabilities"]
+Answer = Literal["logits", "log-probabilities", "probabilities", "predictions", "labels"]
 Array = npt.NDArray[Any]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _ROW_SUM_TOLERANCE = 1e-3
@@ -22,13 +23,17 @@ _ROUNDING = 1e-6  # a softmax in single precision may pass 0 or 1 by this much
 
 @dataclass(frozen=True)
 class Losses:
-    """One loss for each record, low for a likely member, and what was lost on the way to it."""
+    """One loss for each record, low for a likely member, and what was lost on the way to it.
+
+    `residuals` are true minus predicted numbers, for a model that predicts numbers.
+    """
 
     values: FloatArray
     clipped: int
-    kind: Kind
+    kind: Answer
     warnings: tuple[str, ...] = ()
     correct: BoolArray | None = field(default=None, repr=False)  # is the true class the model's first choice?
+    residuals: FloatArray | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

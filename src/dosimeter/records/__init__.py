@@ -1,13 +1,14 @@
 """Records and labels, read in one place: (X, y) in arrays, files and torch datasets; some of them; a fingerprint."""
 
 from dosimeter.records.forms import KINDS, Array, count, fetched, fingerprint, joined, kind_of, missing_values, take
-from dosimeter.records.pairs import array, class_numbers, labels, numbers, pair, parted
+from dosimeter.records.pairs import array, class_codes, class_numbers, labels, numbers, pair, parted, targets
 from dosimeter.records.reader import dataset, file_labels, unmasked
 
 __all__ = [
     "KINDS",
     "Array",
     "array",
+    "class_codes",
     "class_numbers",
     "count",
     "dataset",
@@ -22,5 +23,6 @@ __all__ = [
     "pair",
     "parted",
     "take",
+    "targets",
     "unmasked",
 ]

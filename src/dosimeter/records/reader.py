@@ -14,13 +14,13 @@ from dosimeter._progress import Progress
 from dosimeter._validate import InputError, IntArray, show
 from dosimeter.reading import pick, read_columns
 from dosimeter.records.forms import Array, count, fetched, frame_numbers
-from dosimeter.records.pairs import labels
+from dosimeter.records.pairs import labels, targets
 
 _LOOK = 1000
 LABEL_COLUMNS = ("label", "y", "target", "class")
 
 
-def dataset(data: Any, *, label: str | None = None) -> tuple[Any, Any]:
+def dataset(data: Any, *, label: str | None = None, any_target: bool = False) -> tuple[Any, Any]:
     """Records X and labels y, checked: equally many, at least one, labels whole numbers or strings.
 
     A value of a table may be missing (NaN), since some models take that; none may be infinite.
@@ -28,7 +28,8 @@ def dataset(data: Any, *, label: str | None = None) -> tuple[Any, Any]:
     `data` is a pair (X, y); the path of an .npz (arrays X and y, x and y, or features and labels), .csv or .parquet
     file (numeric columns and a label column: `label`, or the one called label, y, target or class); or a torch dataset
     of pairs. For language models, which need no labels, a list of texts, a list of rows of token numbers, a tokenizer's
-    output, or a pair (X, None): y is then None.
+    output, or a pair (X, None): y is then None. With `any_target` y may also hold any numbers, or 0 and 1 for each of
+    several labels.
     """
     if isinstance(data, (str, os.PathLike)):
         X, y = _from_file(data, label)
@@ -48,7 +49,7 @@ def dataset(data: Any, *, label: str | None = None) -> tuple[Any, Any]:
             f"{show(data)}; pass one of these."
         )
     X = _records(X)
-    return X, None if y is None else labels(y, count(X))
+    return X, None if y is None else (targets if any_target else labels)(y, count(X))
 
 
 def file_labels(path: str | os.PathLike[str], *, label: str | None = None) -> Array:
