@@ -88,7 +88,7 @@ class HardLabels(BlackBox):
             raw = raw.reshape(-1) > (0.5 if infer_kind(raw.reshape(-1))[0] == "probabilities" else 0.0)
         elif raw.dtype.kind == "f" and (raw != np.floor(raw)).any():
             raise InputError(
-                f"the model answers {raw.reshape(-1)[0]:g}, which is not a label; pass a model that gives labels, or "
+                f"the model answers {raw[raw != np.floor(raw)][0]:g}, which is not a label; pass a model that gives labels, or "
                 "leave outputs='labels' out."
             )
         return labels(raw, stop - start)

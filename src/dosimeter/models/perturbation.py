@@ -1,4 +1,4 @@
-"""Records that are changed a little at random: numbers by noise of their column's scale, categories by drawing again."""
+"""Records that are changed a little at random: numbers by noise on the scale of their column, categories redrawn."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypedDict, Unpack, cast
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
@@ -239,12 +239,14 @@ class _Asked(NamedTuple):
 def _options(run: RunOptions | None, options: Mapping[str, Any], guard: bool | str) -> _Asked:
     """Where to run, what `audit_scores` takes, how references are made, and whether a shift refuses every number."""
     rest = dict(options)
-    scores = cast(ScoreKeywords, {name: rest.pop(name) for name in ScoreKeywords.__annotations__ if name in rest})
+
+    def popped(keywords: Any) -> Any:
+        return {name: rest.pop(name) for name in keywords.__annotations__ if name in rest}
+
+    scores: ScoreKeywords = popped(ScoreKeywords)
     attack = read_attack(rest.pop("attack", "auto"))
-    made = cast(ReferenceKeywords, {name: rest.pop(name) for name in ReferenceKeywords.__annotations__ if name in rest})
-    question = cast(
-        QuestionKeywords, {name: rest.pop(name) for name in QuestionKeywords.__annotations__ if name in rest}
-    )
+    made: ReferenceKeywords = popped(ReferenceKeywords)
+    question: QuestionKeywords = popped(QuestionKeywords)
     strict = check.flag("strict", rest.pop("strict", False)) or guard == "strict"
     if not isinstance(guard, bool) and guard != "strict":
         raise InputError(f"guard must be True, False or 'strict', got {check.show(guard)}; pass one of these.")

@@ -82,7 +82,8 @@ class ScoresDetails(Details):
 class ScoresMetadata(TrainedMetadata):
     """Scores alone fill the first three; the others tell of the model and its data.
 
-    `queries` is how often a model that gives labels alone was asked about each record. `goodness_of_fit` says for each side how well a Gaussian mixture describes the losses (`GoodnessOfFit.to_dict`).
+    `queries` is how often a model that gives labels alone was asked about each record. `goodness_of_fit` says for each
+    side how well a Gaussian mixture describes the losses (`GoodnessOfFit.to_dict`).
     """
 
     game: str | None = None

@@ -14,7 +14,7 @@ from dosimeter.audits.assemble import risk_of
 from dosimeter.audits.part import numbers
 from dosimeter.audits.record_risk import RecordRisk
 from dosimeter.audits.result import Audit, Guard, Roc, TnrAtFnr, TprAtFpr
-from dosimeter.audits.scores.result import ScoresMetadata
+from dosimeter.audits.scores.result import ScoresDetails, ScoresMetadata
 from dosimeter.estimate import Estimate, plain
 from dosimeter.estimators import band
 from dosimeter.estimators.advantage import advantage
@@ -85,6 +85,7 @@ def audit_scores(
         guard=Guard(shift=False, checked=False),
         risk=risk_of(headlines),
         curve=roc(pools, confidence),
+        details=ScoresDetails(),
         record_risk=_record_risk(scores, pools),
         metadata=ScoresMetadata(
             members=pools.members.size,
@@ -181,8 +182,9 @@ def roc(scores: Scores, confidence: float) -> Roc:
     The band is a pair of limits at each threshold: with the stated confidence, at every one of them the true FPR is
     at most `fpr_high` and the true TPR at least `tpr_low`. `tpr_at_fpr` has a limit for each named FPR alone: with the
     stated confidence the test at `limit_threshold` has a true FPR of at most `fpr` and a true TPR of at least
-    `tpr_low` (`tpr_limit`); `tnr_at_fnr` is the same with both kinds exchanged. For one trained model all of them are about that model: the members tried are a random
-    sample of its training records, the non-members one of records that it has not seen.
+    `tpr_low` (`tpr_limit`); `tnr_at_fnr` is the same with both kinds exchanged. For one trained model all of them are
+    about that model: the members tried are a random sample of its training records, the non-members one of records
+    that it has not seen.
     """
     curve = scores.curve
     keep = _thin(curve.fp, curve.tp, scores.nonmembers.size, scores.members.size)

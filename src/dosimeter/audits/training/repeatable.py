@@ -78,8 +78,8 @@ class Pipeline:
     returns a predictor. `held` are further records, for accuracy alone. `known` is what `train` was when the audit
     began, for the keys of a store: trainings in this process may change what it reaches. `name` and the labels are
     part of these keys too, since a function does not tell which files it reads. With `persons` the units that are in
-    or out are persons: memberships have one column, and outcomes one signal, for each of them. `classes` are the names of
-    the classes where the labels were words.
+    or out are persons: memberships have one column, and outcomes one signal, for each of them. `classes` are the
+    names of the classes where the labels were words.
     """
 
     train: Any
