@@ -1,7 +1,10 @@
-"""Models that give labels alone: whether the answer is right, and how long it stays right as the record is perturbed.
+"""Models that give labels alone: whether the answer is right, and whether it stays right as the record is perturbed.
 
-Choquette-Choo, Tramèr, Carlini and Papernot, "Label-only membership inference attacks" (2021): a model keeps its right
-answer further around a record that it was trained on.
+Choquette-Choo, Tramèr, Carlini and Papernot, "Label-only membership inference attacks" (2021). They score a record by
+how far around it the right answer reaches. That suits images. In a table it mostly finds records that are easy anyway:
+there a right answer that the records around do not share is the memorised one, and on over-fitted trees, forests and
+boosting it proves more (credit default, 4000 records, 24 copies: ε ≥ 2.75 instead of 1.80 for boosting, 0.87 instead
+of 0 for a forest with leaves of 5).
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ __all__ = ["HardLabels"]
 class HardLabels(BlackBox):
     """A model that is asked for labels, `queries` times for each record: once as it is, then perturbed.
 
-    The loss is minus the log-odds of the share of right answers, in which the record itself weighs as much as all its
-    perturbed copies together: a wrong answer on the record is a positive loss, a right one a negative loss.
+    The stability of a record is the log-odds of the share of right answers, in which the record itself weighs as much as
+    all its perturbed copies together: it is above 0 where the record itself is answered right. Attacks with references
+    compare it. The loss is minus the stability for images; for rows of a table the copies count the other way round.
     """
 
     def __init__(
@@ -54,9 +58,10 @@ class HardLabels(BlackBox):
         for number in range(copies):
             assert self.perturbation is not None
             kept += self._right(self.perturbation.copy(X, number, copies), truth)
-        weight = max(copies, 1)
-        share = (weight * right + kept + 0.5) / (weight + copies + 1)
-        return Losses(np.log1p(-share) - np.log(share), 0, "labels", correct=right)
+        stability = _log_odds(right, kept, copies)
+        calibrated = self.perturbation is not None and self.perturbation.table
+        values = -(_log_odds(right, copies - kept, copies) if calibrated else stability)
+        return Losses(values, 0, "labels", correct=right, signals=stability)
 
     def _right(self, X: Any, truth: Array) -> BoolArray:
         found = np.empty(truth.size, bool)
@@ -87,8 +92,17 @@ class HardLabels(BlackBox):
         elif raw.dtype.kind == "f" and not isinstance(inner, Function):  # one score for each record, of class 1
             raw = raw.reshape(-1) > (0.5 if infer_kind(raw.reshape(-1))[0] == "probabilities" else 0.0)
         elif raw.dtype.kind == "f" and (raw != np.floor(raw)).any():
+            wrong = raw[raw != np.floor(raw)][0]
             raise InputError(
-                f"the model answers {raw[raw != np.floor(raw)][0]:g}, which is not a label; pass a model that gives labels, or "
-                "leave outputs='labels' out."
+                f"the model answers {wrong:g}, which is not a label; pass a model that gives labels, or leave "
+                "outputs='labels' out."
             )
         return labels(raw, stop - start)
+
+
+def _log_odds(right: BoolArray, copies_for: FloatArray, copies: int) -> FloatArray:
+    """Log-odds of the share of answers that speak for a member, the record itself weighing as much as all copies."""
+    weight = max(copies, 1)
+    share = (weight * right + copies_for + 0.5) / (weight + copies + 1)
+    odds: FloatArray = np.log(share) - np.log1p(-share)
+    return odds

@@ -25,7 +25,8 @@ _ROUNDING = 1e-6  # a softmax in single precision may pass 0 or 1 by this much
 class Losses:
     """One loss for each record, low for a likely member, and what was lost on the way to it.
 
-    `residuals` are true minus predicted numbers, for a model that predicts numbers.
+    `signals` are what attacks with reference models compare, where it is not minus the loss: true minus predicted
+    numbers of a regression, or how stable labels are.
     """
 
     values: FloatArray
@@ -33,7 +34,7 @@ class Losses:
     kind: Answer
     warnings: tuple[str, ...] = ()
     correct: BoolArray | None = field(default=None, repr=False)  # is the true class the model's first choice?
-    residuals: FloatArray | None = field(default=None, repr=False)
+    signals: FloatArray | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ class Perturbation:
 
     columns: tuple[_Column, ...]
     seed: int
+    table: bool = True
 
     @classmethod
     def of(cls, X: Any, seed: int) -> Perturbation:
@@ -55,7 +56,7 @@ class Perturbation:
             )
         if X.ndim == 2:
             return cls(tuple(_column(X[:, j]) for j in range(X.shape[1])), seed)
-        return cls((_column(X.reshape(-1), categories=False),), seed)
+        return cls((_column(X.reshape(-1), categories=False),), seed, table=False)
 
     def copy(self, X: Any, number: int, copies: int) -> Any:
         """The `number`-th of so many perturbed copies of the records."""

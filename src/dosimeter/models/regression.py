@@ -50,7 +50,7 @@ class Predictions(BlackBox):
             squared = residuals**2
         if not np.isfinite(squared).all():
             raise InputError("the model predicts numbers further from the target than floats can square; scale them.")
-        return Losses(squared, 0, "predictions", residuals=residuals)
+        return Losses(squared, 0, "predictions", signals=residuals)
 
 
 def standardised(residuals: FloatArray, predictions: FloatArray) -> FloatArray:

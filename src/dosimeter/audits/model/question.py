@@ -59,9 +59,9 @@ class Question:
             X, y = pool.joined()
             return _parted(box.losses(take(X, order), y[order]), order, len(pool.inside[1]))
         inside, outside = box.losses(*pool.inside), box.losses(*pool.outside)
-        if inside.residuals is None or outside.residuals is None:
+        if self.task != "regression":
             return inside, outside
-        residuals = np.concatenate([inside.residuals, outside.residuals])
+        residuals = signals_of((inside, outside))
         values = standardised(residuals, np.concatenate([pool.inside[1], pool.outside[1]]) - residuals)
         cut = inside.values.size
         return replace(inside, values=values[:cut]), replace(outside, values=values[cut:])
@@ -116,16 +116,17 @@ def signals_of(losses: tuple[Losses, Losses]) -> FloatArray:
 
 
 def _signals(losses: Losses) -> FloatArray:
-    return -losses.values if losses.residuals is None else losses.residuals
+    return -losses.values if losses.signals is None else losses.signals
 
 
 def _parted(losses: Losses, order: Any, members: int) -> tuple[Losses, Losses]:
     """Losses of ordered records as those of the members and of the others."""
-    values, correct = np.empty_like(losses.values), np.empty(losses.values.size, bool)
-    values[order], correct[order] = losses.values, losses.correct
+    assert losses.correct is not None and losses.signals is not None
+    back = np.argsort(order)
+    values, correct, signals = losses.values[back], losses.correct[back], losses.signals[back]
     return (
-        replace(losses, values=values[:members], correct=correct[:members]),
-        replace(losses, values=values[members:], correct=correct[members:]),
+        replace(losses, values=values[:members], correct=correct[:members], signals=signals[:members]),
+        replace(losses, values=values[members:], correct=correct[members:], signals=signals[members:]),
     )
 
 

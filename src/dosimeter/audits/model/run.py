@@ -338,9 +338,8 @@ def _accuracy(losses: Losses) -> float | None:
 
 def _error(losses: tuple[Losses, Losses]) -> ErrorSize | None:
     """How far predictions are off on both sides, for a regression."""
-    if losses[0].residuals is None or losses[1].residuals is None:
-        return None
-    return ErrorSize(*(float(np.sqrt(np.mean(side**2))) for side in (losses[0].residuals, losses[1].residuals)))
+    residuals = [side.signals for side in losses if side.kind == "predictions" and side.signals is not None]
+    return ErrorSize(*(float(np.sqrt(np.mean(side**2))) for side in residuals)) if residuals else None
 
 
 def _notes(pool: Pool, losses: tuple[Losses, Losses]) -> list[str]:
