@@ -28,9 +28,10 @@ __all__ = ["HardLabels"]
 class HardLabels(BlackBox):
     """A model that is asked for labels, `queries` times for each record: once as it is, then perturbed.
 
-    The stability of a record is the log-odds of the share of right answers, in which the record itself weighs as much as
-    all its perturbed copies together: it is above 0 where the record itself is answered right. Attacks with references
-    compare it. The loss is minus the stability for images; for rows of a table the copies count the other way round.
+    The stability of a record is the log-odds of the share of right answers, in which the record itself weighs as much
+    as all its perturbed copies together: it is above 0 where the record itself is answered right. Attacks with
+    references compare it. The loss is minus the stability for images; for rows of a table the copies count the other
+    way round.
     """
 
     def __init__(

@@ -44,7 +44,8 @@ def choose_attack(
     """
     if not references.online or len(references.signals) < FEWEST:
         return (OFFLINE if attack == "auto" else attack), ()
-    names = ONLINE if attack == "auto" else (attack,)
+    tried = ONLINE if references.signals_are_losses else ONLINE[:-1]  # the loss attack then reads something else
+    names = tried if attack == "auto" else (attack,)
     rows = []
     for name in names:
         try:
@@ -52,6 +53,8 @@ def choose_attack(
         except InputError:  # too few references are left for this attack when one of them is its target
             if attack != "auto":
                 return attack, ()
+    if not rows:
+        return (ONLINE[0] if attack == "auto" else attack), ()
     best = max(rows, key=lambda row: (row.epsilon, row.tpr_at_1_percent, row.auc))
     return best.attack, tuple(replace(row, chosen=row is best) for row in rows)
 

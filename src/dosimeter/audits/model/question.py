@@ -37,6 +37,11 @@ class Question:
     perturbation: Perturbation | None = None
     outputs: Kind | None = None
 
+    @property
+    def signals_are_losses(self) -> bool:
+        """Whether attacks with references read minus the losses."""
+        return self.queries is None and self.task != "regression"
+
     def box(self, model: Any, *, batch_size: int | None = None, device: Any = None) -> BlackBox:
         """A model as it is asked."""
         where: dict[str, Any] = {"batch_size": batch_size, "device": device}

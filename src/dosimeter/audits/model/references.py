@@ -37,13 +37,15 @@ class ReferenceSignals:
     """What the references say of each record: (models, records), members first, then non-members.
 
     `included` tells which records each reference was trained on. `trained` is how their trainings went, None for
-    models that were given, and `known` what keys of a store know of them.
+    models that were given, and `known` what keys of a store know of them. `signals_are_losses` says that the signals
+    are minus the losses, not residuals or how stable labels are.
     """
 
     signals: FloatArray
     included: BoolArray
     trained: Trainings | None = None
     known: Identity | None = None
+    signals_are_losses: bool = True
 
     @property
     def online(self) -> bool:
@@ -99,7 +101,11 @@ def read_references(
         )
     boxes = [question.box(one, batch_size=run.batch_size, device=run.device) for one in references]
     included = _given_masks(masks, len(boxes), pool)
-    return lambda: ReferenceSignals(np.stack([signals_of(question.ask(box, pool)) for box in boxes]), included)
+    return lambda: ReferenceSignals(
+        np.stack([signals_of(question.ask(box, pool)) for box in boxes]),
+        included,
+        signals_are_losses=question.signals_are_losses,
+    )
 
 
 def _given_masks(masks: Any, models: int, pool: Pool) -> BoolArray:
@@ -149,7 +155,7 @@ def _trainer(model: Any, pool: Pool, question: Question, train: Any, recipe: Rec
         trained.require(FEWEST, "reference models")
         signals, included = np.empty_like(trained.signals), np.empty_like(masks[trained.kept])
         signals[:, order], included[:, order] = trained.signals, masks[trained.kept]
-        return ReferenceSignals(signals, included, trained, pipeline.known)
+        return ReferenceSignals(signals, included, trained, pipeline.known, question.signals_are_losses)
 
     return make
 
