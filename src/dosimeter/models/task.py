@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -36,7 +36,7 @@ def task_of(model: Any, y: Array | None, asked: Any = None) -> Task:
             raise InputError(f"task is {stated!r}, but there is no target; pass (X, y).")
         return "classification"
     shown = "multi-label" if y.ndim == 2 else "regression" if y.dtype.kind == "f" else None
-    task: Task = stated or shown or ("regression" if _predicts_numbers(model) else "classification")
+    task = stated or shown or ("regression" if _predicts_numbers(model) else "classification")
     if (task == "multi-label") != (y.ndim == 2):
         raise InputError(
             f"the target has shape {y.shape}, and the task is {task}; several labels at once take a column of 0 and 1 "
@@ -51,7 +51,7 @@ def task_of(model: Any, y: Array | None, asked: Any = None) -> Task:
         raise InputError(
             f"{type(model).__name__} predicts numbers and is not a classifier; leave task out, or pass a classifier."
         )
-    return task
+    return cast(Task, task)
 
 
 def _refuse_for_regression(model: Any, y: Array) -> None:

@@ -25,7 +25,7 @@ def sections(audit: Audit, pictures: Pictures) -> list[str]:
     if not isinstance(details, ScoresDetails) or not isinstance(meta, ScoresMetadata):
         return []
     asked = _asked(meta)
-    found = [section("asked", "How the model was asked", paragraph(asked))] if asked else []
+    found: list[str] = [section("asked", "How the model was asked", paragraph(asked))] if asked else []
     return [*found, _references(audit, details, meta)] if details.attacks else found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -100,7 +100,7 @@ def read_question(
         stated = None if outputs is None else check.choice("outputs", outputs, (*KINDS, "labels"))
         if stated is not None and task == "regression":
             raise InputError(f"outputs is {stated!r}, but a regression predicts numbers; leave outputs out.")
-        return Question(task, outputs=stated), ()
+        return Question(task, outputs=cast(Kind | None, stated)), ()
     if task != "classification":
         raise InputError(f"outputs='labels' is for one class for each record, and the task is {task}; leave it out.")
     if pool.labels is None:

@@ -178,7 +178,8 @@ def audit_model(
     at: _Level = {"delta": delta, "confidence": confidence}
     audit = audit_scores(by_loss, **at, seed=seed, **asked.scores)
     star = None if audit.curve is None else star_curve(audit.curve, delta)
-    evidence, others = by_loss, []
+    evidence = by_loss
+    others: list[Scores] = []
     if train_references is not None:
         attacked = _with_references(audit, by_loss, losses, pool, train_references(), aggregate, asked, at, seed)
         audit, evidence, others = attacked
