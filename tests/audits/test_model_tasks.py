@@ -53,7 +53,7 @@ def test_a_regression_is_found_out_and_audited(regressor, tmp_path):
 
 
 def test_references_sharpen_a_regression(regressor, tmp_path):
-    kept = RunOptions(engine="inline", progress=False, store=Store(tmp_path))
+    kept = RunOptions(engine="inline", progress=False, store=Store(tmp_path / "store"))
     audit = dm.audit_model(regressor, data=(X, Y), included=COINS, references=6, run=kept, **FAST)
     sharper, loss = audit.details.attacks
     assert sharper.attack in ("lira", "rmia-online") and sharper.epsilon > loss.epsilon and sharper.auc > loss.auc
@@ -215,7 +215,7 @@ def test_the_risk_of_all_records(classifier, tmp_path):
     path = write_risk(audit.risk_table(), tmp_path / "risk.parquet")
     assert pyarrow.parquet.read_table(path).num_rows == 500 and path.stat().st_mode & 0o077 == 0
     assert write_risk(audit.risk_table(), tmp_path / "risk.csv").read_text().startswith('"index"')
-    with pytest.raises(dm.InputError, match="neither a .parquet nor a .csv"):
+    with pytest.raises(dm.InputError, match=r"neither a \.parquet nor a \.csv"):
         write_risk(audit.risk_table(), tmp_path / "risk.txt")
 
 

@@ -61,7 +61,7 @@ def test_a_pipeline_with_and_without_references(piped, tmp_path):
     assert {row.group for row in audit.subgroups} == {"class", "town"}
     assert any("65 values of the records are missing" in note for note in audit.metadata.warnings)
     audit.to_html(tmp_path / "a.html")
-    kept = RunOptions(engine="inline", progress=False, store=Store(tmp_path))
+    kept = RunOptions(engine="inline", progress=False, store=Store(tmp_path / "store"))
     for _ in range(2):
         sharper = dm.audit_model(piped, **SPLIT, references=4, resamples=0, run=kept)
     assert sharper.provenance.cached == 4 and sharper.headline.low > 1
