@@ -628,7 +628,15 @@ def test_forged_one_runs(weak):
         weak_bins(values)
         values["metadata"]["seeds"] = None
 
-    for forge in (first, few_guesses, called_learned, weak_bins, weak_and_no_seed):
+    def no_such_seed(values):
+        weak_bins(values)
+        values["metadata"]["seeds"]["coins"] = -1
+
+    def seed_of_none(values):
+        weak_bins(values)
+        values["metadata"]["seeds"]["coins"] = None
+
+    for forge in (first, few_guesses, called_learned, weak_bins, weak_and_no_seed, no_such_seed, seed_of_none):
         values = copy.deepcopy(honest)
         forge(values)
         assert not passes(values), forge

@@ -25,6 +25,7 @@ __all__ = [
     "modified",
     "names_in",
     "regular",
+    "remove_files",
     "size_of",
     "sync_folder",
     "to_disk",
@@ -127,6 +128,19 @@ def unlink(*files: Path) -> int:
     total = 0
     for file in files:
         with contextlib.suppress(OSError):
+            size = file.lstat().st_size
+            file.unlink()
+            total += size
+    return total
+
+
+def remove_files(*files: Path) -> int:
+    """Like `unlink`, but what cannot be removed is an error; a folder in place of a file stays."""
+    total = 0
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):
+            if is_folder(file):
+                continue
             size = file.lstat().st_size
             file.unlink()
             total += size

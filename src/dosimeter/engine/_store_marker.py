@@ -103,8 +103,10 @@ def check_marker(folder: Path, secret: bytes | None) -> None:
                 f"{folder} is not a store: it has files, but no {MARKER}; pass a new or an empty folder."
             ) from None
         seal = None
-    except DamageError:
-        raise InputError(f"{folder / MARKER} does not mark a store; pass a new folder.") from None
+    except DamageError as damage:
+        raise InputError(
+            f"{folder / MARKER} does not mark a store ({damage}); pass a new folder, or repair it."
+        ) from None
     if seal is not None and secret is None:
         raise InputError(f"{folder} is sealed with a key; set {KEY_VARIABLE} to it.")
     if seal is None and secret is not None:

@@ -49,6 +49,7 @@ from dosimeter.engine._store_files import (
     modified,
     names_in,
     regular,
+    remove_files,
     size_of,
     sync_folder,
     to_disk,
@@ -116,6 +117,7 @@ class Store:
         InputError: If the folder is a file, or holds something else than a store, or has another key.
 
     >>> import tempfile
+    >>> import numpy as np
     >>> store = Store(tempfile.mkdtemp())
     >>> store.put("0" * 64, {"losses": np.zeros(3)}, {"seed": 7})
     >>> arrays, info = store.get("0" * 64)
@@ -237,7 +239,8 @@ class Store:
             except FileNotFoundError:  # somebody else has removed the entry meanwhile
                 continue
             except DamageError:
-                self._set_aside(key)
+                if not self._set_aside(key):
+                    _warn(f"entry {key[:12]}… of {self.folder} is damaged and cannot be moved; is it yours?")
                 damaged.append(key)
         return damaged
 
@@ -260,12 +263,15 @@ class Store:
 
         Returns:
             What was removed, or would be.
+
+        Raises:
+            OSError: If a file cannot be removed; it is named.
         """
         age = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
         if age is not None and not age >= 0:
             raise InputError(f"older_than must be at least 0 seconds, got {show(older_than)}; pass e.g. 86400.")
         kept = None if keep is None else {_checked_key(key) for key in keep}
-        remove = size_of if dry_run else unlink
+        remove = size_of if dry_run else remove_files
         now = time.time()
         keys: list[str] = []
         total = 0
@@ -275,9 +281,13 @@ class Store:
                 written = modified(manifest)
                 if (kept is not None and key in kept) or (age is not None and now - written < age):
                     continue
+                if is_folder(manifest):  # `verify` sets it aside
+                    continue
                 total += remove(manifest, npz)
                 keys.append(key)
-        leftovers = [file for file in self._leftovers() if now - modified(file) >= _LEFTOVER_AGE]
+        leftovers = [
+            file for file in self._leftovers() if now - modified(file) >= _LEFTOVER_AGE and not is_folder(file)
+        ]
         total += remove(*leftovers)
         return Removed(keys, len(leftovers), total)
 

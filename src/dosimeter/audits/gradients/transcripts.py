@@ -14,7 +14,7 @@ from dosimeter.accounting import Composition, DpSgd, Gaussian
 from dosimeter.accounting.mechanism import Mechanism, gaussian_mu
 from dosimeter.accounting.sensitivities import epsilon_from_sensitivities
 from dosimeter.attacks.gradient import Transcripts
-from dosimeter.audits.assemble import both_sides, guarantees
+from dosimeter.audits.assemble import both_sides, guarantees, written
 from dosimeter.audits.gradients import _summaries as summaries
 from dosimeter.audits.gradients._transcript_checks import (
     batch_notes,
@@ -137,7 +137,7 @@ def audit_transcripts(
             neighbours=transcripts.neighbours or relation,
             delta=delta,
             confidence=confidence,
-            mechanism=None if mechanism is None else repr(mechanism),
+            mechanism=None if mechanism is None else written(mechanism),
             seed=seed,
             warnings=left_out,
             version=dosimeter.__version__,

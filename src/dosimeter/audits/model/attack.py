@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter import _validate as check
-from dosimeter._validate import FloatArray, InputError
+from dosimeter._validate import FloatArray
 from dosimeter.attacks import leave_one_out
 from dosimeter.attacks.table import SHADOW_ATTACKS
 from dosimeter.audits.model.pool import Pool
@@ -21,8 +21,7 @@ from dosimeter.evidence import OneRun, Scores
 __all__ = ["attack_result", "attack_scores", "choose_attack", "other_scores", "read_attack", "sides_of"]
 
 ONLINE = ("rmia-online", "lira", "loss")  # InfoRMIA ranks the records of one model as RMIA does
-OFFLINE = "rmia"
-FEWEST = 4  # references of which one can be the target and the others still hold and lack each record
+FEWEST = 6  # references: a target, its counterpart, and two with and two without each record to learn from
 TRIED = 8  # references that are attacked to choose
 LOW = 0.01
 RESOLVED = 1e-4  # squared residuals, in usual ones, below which nothing is told apart
@@ -43,18 +42,11 @@ def choose_attack(
     The references' own masks are known and independent of the target's, so the choice costs the bound nothing.
     """
     if not references.online or len(references.signals) < FEWEST:
-        return (OFFLINE if attack == "auto" else attack), ()
+        unchosen = "rmia-online" if references.online else "rmia"
+        return (unchosen if attack == "auto" else attack), ()
     tried = ONLINE if references.signals_are_losses else ONLINE[:-1]  # the loss attack then reads something else
     names = tried if attack == "auto" else (attack,)
-    rows = []
-    for name in names:
-        try:
-            rows.append(_strength(name, references, pool, aggregate, delta=delta, confidence=confidence))
-        except InputError:  # too few references are left for this attack when one of them is its target
-            if attack != "auto":
-                return attack, ()
-    if not rows:
-        return (ONLINE[0] if attack == "auto" else attack), ()
+    rows = [_strength(name, references, pool, aggregate, delta=delta, confidence=confidence) for name in names]
     best = max(rows, key=lambda row: (row.epsilon, row.tpr_at_1_percent, row.auc))
     return best.attack, tuple(replace(row, chosen=row is best) for row in rows)
 

@@ -12,7 +12,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.accounting import Composition, DpSgd, Gaussian
 from dosimeter.accounting.mechanism import Mechanism
-from dosimeter.audits.assemble import both_sides, distributions, guarantees
+from dosimeter.audits.assemble import both_sides, distributions, guarantees, written
 from dosimeter.audits.model.attack import (
     attack_result,
     attack_scores,
@@ -213,7 +213,7 @@ def audit_model(
             goodness_of_fit=_fit(loss_scores, seed),
             fingerprint=Fingerprints(fingerprint(*pool.inside), fingerprint(*pool.outside)),
             mask_hash=None if pool.included is None else mask_hash(pool.included),
-            mechanism=None if mechanism is None else repr(mechanism),
+            mechanism=None if mechanism is None else written(mechanism),
             notes=notes,
         ),
     )

@@ -124,14 +124,14 @@ def _counts_fit(e: Estimate, bins: Bins, sizes: tuple[int, int]) -> None:
 
 def has_coins(audit: Audit) -> bool:
     """Whether coins were drawn for this audit alone."""
-    meta = read(CoinNotes, plain(audit.metadata), "the audit's metadata")
-    return meta.kind == "one-run" or (meta.kind == "training" and meta.game == "challenge")
+    kind, game = audit.metadata.kind, getattr(audit.metadata, "game", None)
+    return kind == "one-run" or (kind == "training" and game == "challenge")
 
 
 def coins_follow(audit: Audit, bins: Bins | None) -> str:
     """Coins drawn from a seed that the audit names can be drawn again."""
     meta = read(CoinNotes, plain(audit.metadata), "the audit's metadata")
-    if meta.seeds is None or bins is None:
+    if meta.seeds is None or meta.seeds.coins is None or bins is None:
         raise UnknownError("the audit does not name the seed of its coins")
     coins = fair_coins(bins.total, meta.seeds.coins)
     if mask_hash(coins) != meta.mask_hash or int(coins.sum()) != int(bins.members.sum()):

@@ -13,15 +13,13 @@ from dosimeter.audits.scores.run import roc
 from dosimeter.audits.verify.evidence import (
     AtThreshold,
     ClaimEvidence,
-    CoinNotes,
     FixedGuesses,
     PathEvidence,
     of,
-    read,
 )
 from dosimeter.audits.verify.finding import Finding, WrongError, close, found
 from dosimeter.audits.verify.rates import NATURAL, ON_ONE_HALF
-from dosimeter.estimate import Estimate, number, plain
+from dosimeter.estimate import Estimate, number
 from dosimeter.estimators.claim import claim
 from dosimeter.estimators.epsilon_star import epsilon_star
 from dosimeter.estimators.headline import Bins, rank_bins
@@ -60,7 +58,7 @@ def from_data(audit: Audit, bins: Bins | None, data: Scores | OneRun) -> list[Fi
     curve = audit.curve
     if curve is not None:
         findings.append(found("data: curve", lambda: _same_curve(curve, audit.headline.confidence, both.scores)))
-    mask = read(CoinNotes, plain(audit.metadata), "the audit's metadata").mask_hash
+    mask = getattr(audit.metadata, "mask_hash", None)
     if isinstance(data, OneRun) and data.groups is None and mask is not None:
         findings.append(found("data: coins", lambda: _same_mask(mask, data)))
     if not findings:

@@ -257,15 +257,13 @@ class AdversaryEvidence(Part):
 class CoinSeeds(Part):
     """The seed that coins were drawn from."""
 
-    coins: Annotated[int, Interval(ge=0)]
+    coins: Annotated[int, Interval(ge=0)] | None = None
 
 
 @dataclass(frozen=True)
 class CoinNotes(Part):
     """What the metadata of an audit tells of the coins that were drawn for it."""
 
-    kind: str | None = None
-    game: str | None = None
     seeds: CoinSeeds | None = None
     mask_hash: str | None = None
 
