@@ -203,7 +203,7 @@ def audit_model(
             audit.metadata,
             name=notes.pop("name", None),
             model=type(model).__name__ if not isinstance(model, str) else model,
-            task=pool.task,
+            task=None if pool.labels is None else pool.task,
             outputs=losses[0].kind,
             queries=question.queries,
             clipped=losses[0].clipped + losses[1].clipped,
