@@ -246,14 +246,15 @@ def test_tnr_at_low_fnr_is_the_other_end_of_the_curve():
     assert point.limit == point.tnr_low > 0
 
 
-def test_the_command_writes_the_risk_of_all_records(tmp_path, capsys):
+def test_the_command_writes_the_risk_of_all_records(tmp_path, capsys, monkeypatch):
     from dosimeter.cli import main
 
     rng = np.random.default_rng(5)
     scores = tmp_path / "scores.npz"
     np.savez(scores, members=rng.normal(1, 1, 200), nonmembers=rng.normal(0, 1, 200))
+    monkeypatch.setattr("sys.argv", ["dosimeter", "audit", str(scores), "--records", str(tmp_path / "risk.parquet")])
     with pytest.raises(SystemExit) as done:
-        main(["audit", str(scores), "--records", str(tmp_path / "risk.parquet")])
+        main()
     told = capsys.readouterr()
     assert done.value.code == 0 and "it names members" in told.err and "FNR" in told.out
     assert pyarrow.parquet.read_table(tmp_path / "risk.parquet").num_rows == 400
