@@ -15,7 +15,7 @@ from dosimeter.cli._shared import Confidence, Delta, JsonFlag, Seed, err, interv
 from dosimeter.estimate import Estimate, Validity, number, percent
 
 if TYPE_CHECKING:
-    from dosimeter.audits.result import Audit, TprAtFpr
+    from dosimeter.audits.result import Audit
 
 FILE_HELP = (
     "A model as .onnx (with --members and --nonmembers), or scores: .npz with arrays members, nonmembers (higher = "
@@ -90,6 +90,13 @@ def audit(
     strict: Strict = False,
     html: Annotated[Path | None, typer.Option("--html", help="Also write the page here.")] = None,
     png: Annotated[Path | None, typer.Option("--png", help="Also write the charts as PNG into this folder.")] = None,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            "--records",
+            help="Also write the risk of every record here, .parquet or .csv. Sensitive: the file names members.",
+        ),
+    ] = None,
     seed: Seed = 0,
     json: JsonFlag = False,
 ) -> None:
@@ -121,6 +128,11 @@ def audit(
             write_html(result, html)
         if png is not None:
             write_png(result, png)
+    if records is not None:
+        from dosimeter.audits.record_risk import write_risk
+
+        write_risk(result.risk_table(), records)
+        err.print(f"{records} says how exposed each record is; it names members, so keep it safe.", markup=False)
     if json:
         print_json(result.to_dict())
         return
@@ -138,8 +150,8 @@ def _model(file: Path, given: _OfModel, options: Mapping[str, Any]) -> Audit:
     noise = given.noise_multiplier
     return audit_model(
         str(file),
-        members=dataset(given.members, label=given.label),
-        nonmembers=dataset(given.nonmembers, label=given.label),
+        members=dataset(given.members, label=given.label, any_target=True),
+        nonmembers=dataset(given.nonmembers, label=given.label, any_target=True),
         mechanism=None if noise is None else DpSgd(noise, given.sample_rate, given.steps),
         guard="strict" if given.strict else True,
         **options,
@@ -174,8 +186,14 @@ def show_audit(result: Audit) -> None:
         table(
             f"Measured by this attack: AUC {result.curve.auc:.4f}",
             ["FPR", "TPR measured", f"true TPR at least ({confidence} each)"],
-            [_rates(point) for point in result.curve.tpr_at_fpr],
+            [_rates(point.fpr, point.tpr, point.limit) for point in result.curve.tpr_at_fpr],
         )
+        if result.curve.tnr_at_fnr:
+            table(
+                "The other end: non-members that are told for sure",
+                ["FNR", "TNR measured", f"true TNR at least ({confidence} each)"],
+                [_rates(point.fnr, point.tnr, point.limit) for point in result.curve.tnr_at_fnr],
+            )
     _words("Proven", result.risk.words)
     if result.region is not None:
         out.print(str(result.region), markup=False)
@@ -202,9 +220,8 @@ def _words(heading: str, lines: Sequence[str]) -> None:
         _listed(("·", line) for line in lines)
 
 
-def _rates(point: TprAtFpr) -> tuple[str, ...]:
-    """A measured TPR and what a test with this true FPR is sure to reach."""
-    shown = (point.fpr, point.tpr, point.limit)
+def _rates(*shown: float | None) -> tuple[str, ...]:
+    """A rate, the one measured at it, and what a test with the first as its true rate is sure to reach."""
     return tuple("no limit" if rate is None else f"{100 * rate:.3g} %" for rate in shown)
 
 

@@ -330,10 +330,11 @@ class TrainForeign:
         given, records = task.arguments, shared["evaluate"]
         rows = np.flatnonzero(unpacked(given["members"], given["records"]))
         predictor = self.function.opened()(rows, task.seed)
-        return {"outputs": _checked(np.asarray(_ask(predictor, given["outputs"])(records)), len(records))}, {}
+        return {"outputs": _checked(np.asarray(predictor_of(predictor, given["outputs"])(records)), len(records))}, {}
 
 
-def _ask(predictor: Any, name: str | None) -> Callable[[Any], Any]:
+def predictor_of(predictor: Any, name: str | None = None) -> Callable[[Any], Any]:
+    """The method of a trained model that answers for records, or the model itself where it is a function."""
     if name is not None:
         return getattr(predictor, name)
     for method in ("predict_proba", "decision_function", "predict"):

@@ -169,7 +169,7 @@ def audit_one_run(
             seed=seed,
             seeds=CoinSeeds(seeds["masks"] if shadows else None, coin_seed),
             mask_hash=mask_hash(coins),
-            fingerprint=fingerprint(base.x, base.y),
+            fingerprint=fingerprint(base.contents, base.y),
             mechanism=None if mechanism is None else written(mechanism),
             delta=delta,
             confidence=confidence,

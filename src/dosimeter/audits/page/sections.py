@@ -326,6 +326,9 @@ def roc(audit: Audit, drawings: Pictures) -> str:
         + (f"{'; '.join(parts)} (dots). " if parts else "")
         + "Dotted: guessing."
     )
+    ends = [f"TNR {share(p.tnr)} at FNR {share(p.fnr)}" for p in audit.curve.tnr_at_fnr]
+    if ends:
+        caption += f" At the other end of the curve, non-members are told for sure: {'; '.join(ends)}."
     if lines.tpr_low.max() > 0:
         caption += (
             f" Shaded: with {percent(audit.headline.confidence)} confidence the true curve lies nowhere "
@@ -461,7 +464,8 @@ def exposed(audit: Audit) -> str:
     body = paragraph(
         "The members that the attack recognises most surely. A small false-positive rate means "
         "that hardly any outsider looks as "
-        "much like a member as this record does. The list itself is sensitive: it names members."
+        "much like a member as this record does. The list itself is sensitive: it names members. The risk of all "
+        "records is in the table of `risk_table` (`--records`), which is not part of this page or of the JSON."
     )
     body += table(
         _counted("Most exposed records", len(shown), len(found)),
