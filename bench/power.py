@@ -1,6 +1,6 @@
 """What an attack finds and what may be claimed from it: the same target, split and number of reference trainings.
 
-python bench/power.py [--data credit_default] [--targets HGB] [--skip-peers]; needs dosimeter[models] and DOSIMETER_DATA.
+python bench/power.py [--data credit_default] [--targets HGB] [--skip-peers]; reads DOSIMETER_DATA.
 The peers run in an environment of their own (`environments.py`). A full run writes power.md and power.json.
 """
 
@@ -18,9 +18,9 @@ from typing import Any
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[threads] = "1"  # before NumPy is imported: seconds are those of one thread
 
-import environments
-import numpy as np
-import power_task as power
+import environments  # noqa: E402
+import numpy as np  # noqa: E402
+import power_task as power  # noqa: E402
 
 HERE = Path(__file__).parent
 DATA = ("credit_default", "adult")

@@ -22,7 +22,7 @@ class Task(NamedTuple):
     X: np.ndarray
     y: np.ndarray
     included: np.ndarray
-    population_X: np.ndarray
+    population_X: np.ndarray  # noqa: N815
     population_y: np.ndarray
 
     def save(self, path: Path) -> None:

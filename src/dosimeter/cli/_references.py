@@ -66,7 +66,8 @@ def read_references(patterns: Sequence[str] | None, masks: Path | None, attack: 
         return References(())
     files: list[Path] = []
     for pattern in patterns:
-        found = [Path(name) for name in glob.glob(pattern)] or [Path(pattern)]
+        names = glob.glob(pattern)  # noqa: PTH207 - Path.glob takes no absolute pattern
+        found = [Path(name) for name in names] or [Path(pattern)]
         if not found[0].is_file():
             raise InputError(f"--references {pattern} names no file; check the path, and put a pattern in quotes.")
         files += sorted(found, key=_by_number)

@@ -142,8 +142,8 @@ def _check_blind(found: BoolArray, pool: Pool) -> None:
     if chance[worst] < BLIND / (2 * len(found)):
         raise InputError(
             f"reference {worst} was trained on {both[worst]} of {member.sum()} members and on "
-            f"{chosen[worst] - both[worst]} of {(~member).sum()} non-members, which chance does not do: it tells who is "
-            "a member, and no bound would hold; pass references whose records were drawn without looking."
+            f"{chosen[worst] - both[worst]} of {(~member).sum()} non-members, which chance does not do: it tells who "
+            "is a member, and no bound would hold; pass references whose records were drawn without looking."
         )
 
 
