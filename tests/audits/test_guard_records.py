@@ -49,7 +49,7 @@ def test_copied_texts():
     assert evidence["duplicates"] == 1
     assert evidence["duplicate_pairs"] == ((9, 4),)
     assert evidence["near_duplicates"] == 1
-    assert evidence["near_duplicate_pairs"] == [[17, 8]]
+    assert evidence["near_duplicate_pairs"] == ((17, 8),)
     assert any("1 of 300 non-members (0.333 %) is an exact copy of a member" in w for w in evidence["warnings"])
 
 

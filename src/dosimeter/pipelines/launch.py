@@ -187,7 +187,7 @@ def _one_model(job: Job) -> tuple[Any, bool]:
             [config.seed],
             return_models=True,
             engine=job.run.engine,
-            processes=job.run.workers,
+            workers=job.run.workers,
             store=job.run.store,
             memory=job.run.memory,
             timeout=job.run.timeout,

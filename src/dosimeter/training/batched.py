@@ -77,7 +77,7 @@ def train_many(
     return_models: bool = False,
     neighbour: Neighbour | None = None,
     engine: str = "local",
-    processes: int | None = None,
+    workers: int | None = None,
     store: Store | None = None,
     key: str | Identity | None = None,
     memory: int | None = None,
@@ -100,7 +100,7 @@ def train_many(
         return_models: Whether the parameters come back too.
         neighbour: Also write the transcript that a gradient audit reads, with a DP recipe.
         engine: That of `dosimeter.engine.run`.
-        processes: How many processes; by default short work stays in this one.
+        workers: How many processes; by default short work stays in this one.
         store: Where finished models are kept; what it holds is not trained again.
         key: Stands in the store's keys for the factory, instead of everything that it can reach.
         memory: Bytes that all processes may use together.
@@ -119,8 +119,8 @@ def train_many(
     x, y, members, numbers = arguments.checked(data, memberships, seeds, recipe, neighbour)
     known, template = _known(factory, key, store), groups.started(factory, 0)
     x, asked = arguments.suited(template, x, y, evaluate_on)
-    picked = plan(template, recipe, (x, y), members, strategy, group, processes)
-    inside = engine == "inline" or (engine == "local" and picked.processes == 1 and timeout is None)
+    picked = plan(template, recipe, (x, y), members, strategy, group, workers)
+    inside = engine == "inline" or (engine == "local" and picked.workers == 1 and timeout is None)
     cargo = Cargo(factory) if inside else Cargo.packed(factory, known.modules)
     if cargo is None:
         inside, cargo, picked = True, Cargo(factory), _alone(picked)
@@ -135,7 +135,7 @@ def train_many(
         _tasks(common, members, numbers, picked.group),
         shared={"x": x, "y": y, **(asked if own else {})},
         engine="inline" if inside else engine,
-        workers=picked.processes if processes is not None or engine == "local" else None,
+        workers=picked.workers if workers is not None or engine == "local" else None,
         store=store,
         version=_version(picked.strategy, x),
         timeout=None if inside else timeout,
@@ -149,7 +149,7 @@ def train_many(
 def _alone(picked: Plan) -> Plan:
     """The plan for a factory that only this process can call."""
     reason = f"{picked.reason}; the factory cannot be sent to other processes, so all models train in this one"
-    return replace(picked, processes=1, reason=reason)
+    return replace(picked, workers=1, reason=reason)
 
 
 def _version(strategy: str, x: npt.NDArray[Any]) -> str:

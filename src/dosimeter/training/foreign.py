@@ -82,7 +82,7 @@ def train_foreign(
     outputs: str | None = None,
     version: str = "",
     engine: str = "local",
-    processes: int = 1,
+    workers: int = 1,
     store: Store | None = None,
     key: str | Identity | None = None,
     memory: int | None = None,
@@ -107,7 +107,7 @@ def train_foreign(
         outputs: The method of the predictor to call, instead of the first that it has.
         version: Part of the store's keys.
         engine: That of `dosimeter.engine.run`.
-        processes: How many processes.
+        workers: How many processes.
         store: Where finished trainings are kept.
         key: Stands for the function in the store's keys.
         memory: Bytes that all processes may use together.
@@ -131,7 +131,7 @@ def train_foreign(
         raise InputError(f"function must be callable, got {check.show(function)}; pass function(indices, seed).")
     chosen, numbers = _models(memberships, seeds)
     records = _records("evaluate", evaluate)
-    count = check.whole("processes", processes, 1, "pass how many processes may work")
+    count = check.whole("workers", workers, 1, "pass how many processes may work")
     engine = check.engine(engine)
     inside = engine == "inline" or (engine == "local" and count == 1 and timeout is None)
     known = _known(function, key, store, inside=inside)
@@ -192,7 +192,7 @@ def train_command(
     output: str = "outputs",
     version: str = "",
     engine: str = "local",
-    processes: int = 1,
+    workers: int = 1,
     store: Store | None = None,
     timeout: float | None = None,
     progress: bool = False,
@@ -212,7 +212,7 @@ def train_command(
         output: The name of the array in that file.
         version: Part of the store's keys.
         engine: That of `dosimeter.engine.run`.
-        processes: How many processes.
+        workers: How many processes.
         store: Where finished trainings are kept.
         timeout: Seconds that one command may take.
         progress: Whether to show a bar.
@@ -234,7 +234,7 @@ def train_command(
     if timeout is not None:
         timeout = check.within("timeout", timeout, 0.0, np.inf, "pass seconds", include="()")
     chosen, numbers = _models(memberships, seeds)
-    count = check.whole("processes", processes, 1, "pass how many processes may work")
+    count = check.whole("workers", workers, 1, "pass how many processes may work")
     given = {"command": list(command), "output": output, "records": chosen.shape[1], "timeout": timeout}
     if store is not None:
         given["files"] = named_files(command)
