@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from dosimeter.cli._references import Attack, DryRun, Masks, Patterns, read_references, show_plan
 from dosimeter.cli._shared import Confidence, Delta, JsonFlag, Seed, err, interval, out, print_json, table, whose
 from dosimeter.estimate import Estimate, Validity, number, percent
 
@@ -59,6 +60,10 @@ class _OfModel:
     sample_rate: float
     steps: int
     strict: bool
+    references: Sequence[str] | None
+    masks: Path | None
+    attack: str | None
+    dry_run: bool
 
     def given(self) -> list[str]:
         """The options that were passed."""
@@ -67,8 +72,12 @@ class _OfModel:
             "--nonmembers": self.nonmembers,
             "--label": self.label,
             "--noise-multiplier": self.noise_multiplier,
+            "--references": self.references or None,
+            "--reference-masks": self.masks,
+            "--attack": self.attack,
         }
-        return [name for name, value in single.items() if value is not None] + ["--strict"] * self.strict
+        flags = ["--strict"] * self.strict + ["--dry-run"] * self.dry_run
+        return [name for name, value in single.items() if value is not None] + flags
 
 
 def audit(
@@ -88,6 +97,10 @@ def audit(
     sample_rate: Annotated[float, typer.Option("--sample-rate", help="Sampling rate of that training.")] = 1.0,
     steps: Annotated[int, typer.Option("--steps", help="Steps of that training.")] = 1,
     strict: Strict = False,
+    references: Patterns = None,
+    reference_masks: Masks = None,
+    attack: Attack = None,
+    dry_run: DryRun = False,
     html: Annotated[Path | None, typer.Option("--html", help="Also write the page here.")] = None,
     png: Annotated[Path | None, typer.Option("--png", help="Also write the charts as PNG into this folder.")] = None,
     records: Annotated[
@@ -101,6 +114,10 @@ def audit(
     json: JsonFlag = False,
 ) -> None:
     """Audit from scores or losses, or a model: an honest lower bound on ε, Epsilon*, ROC and what it means.
+
+    Reference models of the same kind sharpen the attack on a model:
+    `dosimeter audit model.onnx --members in.npz --nonmembers out.npz --references 'refs/*.onnx'
+    --reference-masks masks.npz`.
 
     Example: 1000 members and 1000 non-members, scores from a Gaussian mechanism of μ = 1
 
@@ -119,7 +136,11 @@ def audit(
         "fpr": fpr,
         "seed": seed,
     }
-    of_model = _OfModel(members, nonmembers, label, noise_multiplier, sample_rate, steps, strict)
+    made = references, reference_masks, attack, dry_run
+    of_model = _OfModel(members, nonmembers, label, noise_multiplier, sample_rate, steps, strict, *made)
+    if dry_run and file.suffix.lower() == ".onnx":
+        _plan(file, of_model, json=json)
+        return
     result = (_model if file.suffix.lower() == ".onnx" else _scores)(file, of_model, options)
     if html is not None or png is not None:
         from dosimeter.audits.page import write_html, write_png
@@ -140,22 +161,37 @@ def audit(
 
 
 def _model(file: Path, given: _OfModel, options: Mapping[str, Any]) -> Audit:
-    from dosimeter._validate import InputError
     from dosimeter.accounting import DpSgd
     from dosimeter.audits.model import audit_model
+
+    members, nonmembers = _records(file, given)
+    made = read_references(given.references, given.masks, given.attack).keywords()
+    noise = given.noise_multiplier
+    return audit_model(
+        str(file),
+        members=members,
+        nonmembers=nonmembers,
+        mechanism=None if noise is None else DpSgd(noise, given.sample_rate, given.steps),
+        guard="strict" if given.strict else True,
+        **made,
+        **options,
+    )
+
+
+def _plan(file: Path, given: _OfModel, *, json: bool) -> None:
+    members, nonmembers = _records(file, given)
+    show_plan(file, read_references(given.references, given.masks, given.attack), members, nonmembers, json=json)
+
+
+def _records(file: Path, given: _OfModel) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    """The members and the non-members of a model."""
+    from dosimeter._validate import InputError
     from dosimeter.models import dataset
 
     if given.members is None or given.nonmembers is None:
         raise InputError(f"{file} is a model; pass its records with --members and --nonmembers.")
-    noise = given.noise_multiplier
-    return audit_model(
-        str(file),
-        members=dataset(given.members, label=given.label, any_target=True),
-        nonmembers=dataset(given.nonmembers, label=given.label, any_target=True),
-        mechanism=None if noise is None else DpSgd(noise, given.sample_rate, given.steps),
-        guard="strict" if given.strict else True,
-        **options,
-    )
+    first, second = (dataset(side, label=given.label, any_target=True) for side in (given.members, given.nonmembers))
+    return first, second
 
 
 def _scores(file: Path, given: _OfModel, options: Mapping[str, Any]) -> Audit:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter import _validate as check
-from dosimeter._validate import FloatArray
+from dosimeter._validate import FloatArray, InputError
 from dosimeter.attacks import leave_one_out
 from dosimeter.attacks.table import SHADOW_ATTACKS
 from dosimeter.audits.model.pool import Pool
@@ -44,9 +44,14 @@ def choose_attack(
     if not references.online or len(references.signals) < FEWEST:
         unchosen = "rmia-online" if references.online else "rmia"
         return (unchosen if attack == "auto" else attack), ()
-    tried = ONLINE if references.signals_are_losses else ONLINE[:-1]  # the loss attack then reads something else
-    names = tried if attack == "auto" else (attack,)
-    rows = [_strength(name, references, pool, aggregate, delta=delta, confidence=confidence) for name in names]
+    names = ONLINE if references.signals_are_losses else ONLINE[:-1]  # the loss attack then reads something else
+    tried = (
+        _strength(name, references, pool, aggregate, delta=delta, confidence=confidence)
+        for name in (names if attack == "auto" else (attack,))
+    )
+    rows = [row for row in tried if row is not None]
+    if not rows:
+        return attack, ()
     best = max(rows, key=lambda row: (row.epsilon, row.tpr_at_1_percent, row.auc))
     return best.attack, tuple(replace(row, chosen=row is best) for row in rows)
 
@@ -89,9 +94,13 @@ class View:
 
 def _strength(
     name: str, references: ReferenceSignals, pool: Pool, aggregate: str, *, delta: float, confidence: float
-) -> Strength:
+) -> Strength | None:
+    """How much an attack finds out about the references; None where too few are left for it, with one left out."""
     view = View.of(name, references, pool)
-    scores = leave_one_out(name, view(references.signals), references.included, **view.options)
+    try:
+        scores = leave_one_out(name, view(references.signals), references.included, **view.options)
+    except InputError:
+        return None
     found = []
     for values, included in zip(scores[:TRIED], references.included[:TRIED], strict=True):
         evidence = OneRun(values, included, None, pool.persons, aggregate)

@@ -22,13 +22,14 @@ from dosimeter.audits.model.question import PLAIN, Question, digests, signals_of
 from dosimeter.audits.training.repeatable import Pipeline
 from dosimeter.audits.training.shadows import Trainings, collect
 from dosimeter.engine import RunOptions
-from dosimeter.records import take
+from dosimeter.records import count, take
 from dosimeter.training import Recipe
 from dosimeter.training.identity import Identity, identity
 
 __all__ = ["ReferenceSignals", "read_references"]
 
 FEWEST = 2  # one with each record and one without it
+BLIND = 1e-6  # the chance that masks drawn without looking are refused
 MOST = 1024  # a digest has bits for so many pairs
 
 
@@ -125,7 +126,28 @@ def _given_masks(masks: Any, models: int, pool: Pool) -> BoolArray:
             f"record {int(pool.order[full[0]])} is in all {models} references ({full.size} such records): nothing "
             "tells how a model without it behaves; pass references that left it out."
         )
+    _check_blind(found, pool)
     return found
+
+
+def _check_blind(found: BoolArray, pool: Pool) -> None:
+    """Refuse masks that go with the audited model's own: such references tell who is a member, and no bound holds."""
+    from scipy.stats import hypergeom
+
+    names = np.arange(pool.size) if pool.persons is None else pool.persons
+    units, first = np.unique(names, return_index=True)
+    drawn = np.stack([np.bincount(names, row, minlength=units.size) > 0 for row in found])
+    member = first < count(pool.inside[0])
+    both, chosen = drawn[:, member].sum(axis=1), drawn.sum(axis=1)
+    law = hypergeom(units.size, int(member.sum()), chosen)
+    chance = np.minimum(law.sf(both - 1), law.cdf(both))
+    worst = int(np.argmin(chance))
+    if chance[worst] < BLIND / (2 * len(found)):
+        raise InputError(
+            f"reference {worst} was trained on {both[worst]} of {member.sum()} members and on "
+            f"{chosen[worst] - both[worst]} of {(~member).sum()} non-members, which chance does not do: it tells who "
+            "is a member, and no bound would hold; pass references whose records were drawn without looking."
+        )
 
 
 Trainer = Callable[[int, RunOptions, int], ReferenceSignals]
