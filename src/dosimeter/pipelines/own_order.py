@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter._validate import IntArray
-from dosimeter.audits.one_run.run import DIRAC
+from dosimeter.audits.one_run.run import DIRAC, GRADIENTS_ONLY
 from dosimeter.audits.result import Audit
 from dosimeter.pipelines.subjects import Places
 
@@ -20,7 +20,7 @@ def in_own_order(audit: Audit, places: Places, canaries: str | None = None) -> A
         return audit
     rows, metadata, details = _Rows(places.rows, places.total), dict(audit.metadata), dict(audit.details)
     held_out = _Rows(places.held_out, places.total)
-    if "points" in metadata and canaries != DIRAC:  # those are coordinates of a gradient
+    if "points" in metadata and canaries not in (DIRAC, GRADIENTS_ONLY):  # those are coordinates of a gradient
         metadata["points"] = [rows(point) for point in metadata["points"]]
     for name in ("points", "candidates"):
         if name in details:
