@@ -216,12 +216,20 @@ def test_dirac_gradients_see_what_the_losses_do_not(tmp_path):
     audit = audit_one_run(factory, (X / 16, Y), **common)
     upper = min(bound.epsilon for bound in audit.upper if bound.is_bound)
     assert 0.2 < audit.headline.low < upper
-    assert audit.metadata["canaries"] == "Dirac gradients" and audit.metadata["attack"] == "noisy gradients"
+    assert audit.metadata["canaries"] == "Dirac gradients"
+    assert audit.metadata["attack"] == "noisy gradients, records known"
+    family = audit.estimates[-1]
+    assert family.method == "mechanism's family" and family.validity is Validity.ASSUMES_FAMILY
+    assert audit.headline.low < family.low < upper and not family.details["rejected"]
+    assert audit.headline.validity is Validity.FINITE_SAMPLE and not family.validity.is_bound
     assert audit.metadata["count"] == 500
     assert audit.metadata["utility"]["runs"]["members"] > 0.3
     again = audit_one_run(factory, (X / 16, Y), **common)
     assert origin(again.metadata) == (0, 1)
     assert again.headline == audit.headline
+    alone = audit_one_run(factory, (X / 16, Y), **{**common, "canaries": "dirac-gradients-only"})
+    assert alone.metadata["attack"] == "noisy gradients" and alone.headline.low < audit.headline.low
+    assert all(e.validity is not Validity.ASSUMES_FAMILY for e in alone.estimates)
     hidden = audit_one_run(factory, (X / 16, Y), **{**common, "canaries": None, "count": 150})
     assert hidden.headline.low < audit.headline.low
     with pytest.raises(InputError, match="count"):
