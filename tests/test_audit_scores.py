@@ -213,3 +213,28 @@ class TestAudit:
         assert "cannot be told from leakage" in str(Guard(shift=False, checked=False))
         assert "differ even without the model" in str(Guard(shift=True, checked=True))
         assert "No shift" in str(Guard(shift=False, checked=True))
+
+
+def test_the_mechanism_is_written_as_it_would_be_typed() -> None:
+    import numpy as np
+
+    from dosimeter import Composition, DpSgd, Gaussian, audit_model
+
+    X, y = np.arange(80.0)[:, None], np.ones(80, int)
+
+    def model(rows):
+        p = 0.3 + 0.4 * (np.asarray(rows)[:, 0] % 2)
+        return np.c_[1 - p, p]
+
+    poisson = "DpSgd(noise_multiplier=1.1, sample_rate=0.01, steps=10, sampling='poisson', neighbours='add/remove')"
+    composed = "Composition(parts=(Gaussian(noise_multiplier=1.0, steps=1, neighbours='add/remove'),))"
+    for mechanism, told in ((DpSgd(1.1, 0.01, 10), poisson), (Composition((Gaussian(1.0),)), composed)):
+        audit = audit_model(
+            model,
+            members=(X[:40], y[:40]),
+            nonmembers=(X[40:], y[40:]),
+            guard=False,
+            resamples=0,
+            mechanism=mechanism,
+        )
+        assert audit.metadata.mechanism == told and "<" not in audit.to_json().split('"mechanism"')[1][:200]

@@ -54,8 +54,8 @@ class TestCurve:
     def test_inverse(self, mu, fpr):
         curve = curve_of(Gaussian(1 / mu))
         tpr = curve.tpr(fpr)
-        if tpr < 1:
-            assert curve.fpr(tpr) == pytest.approx(fpr, rel=1e-6, abs=1e-12)
+        if tpr < 1 - 1e-6:
+            assert curve.fpr(tpr) == pytest.approx(fpr, rel=1e-6, abs=1e-7)
         assert curve.fpr(tpr) <= fpr * (1 + 1e-9) + 1e-15
 
     def test_sampled(self):
@@ -131,20 +131,20 @@ def test_a_run_as_claimed_is_rejected_at_most_at_the_level(value, test):
 
 def test_the_recursion_holds_for_scores_that_depend_on_each_other():
     """A public coin decides whether anything leaks, within the curve: the band is misled, the recursion is not."""
-    mu, chance, level, trials, rejected = 1.0, 0.1, 0.02, 600, np.zeros(2, int)
+    mu, chance, level, trials, rejected = 1.0, 0.1, 0.02, 200, np.zeros(2, int)
     right = 0.3
     wrong = special.ndtr(special.ndtri(chance * right) - mu) / chance  # so that z(P[right]) − z(P[wrong]) = μ
     curve = curve_of(Gaussian(1 / mu))
     for seed in range(trials):
         rng = np.random.default_rng([17, seed])
-        coins, scores, answer = rng.random(400) < 0.5, rng.random(400), rng.random(400)
+        coins, scores, answer = rng.random(2000) < 0.5, rng.random(2000), rng.random(2000)
         if rng.random() < chance:
             truth = 2.0 * coins - 1
             scores += np.where(answer < right, truth, np.where(answer > 1 - wrong, -truth, 0.0))
         evidence = OneRun(scores, coins)
         rejected += [Guessed.at(evidence, None, level).rejects(curve), Looked.at(evidence, level).rejects(curve)]
     assert stats.binom.sf(rejected[0] - 1, trials, level) > 1e-3
-    assert stats.binom.sf(rejected[1] - 1, trials, level) < 1e-6
+    assert stats.binom.sf(rejected[1] - 1, trials, level) < 1e-4
 
 
 class TestClaim:

@@ -12,8 +12,9 @@ from sklearn.tree import DecisionTreeClassifier
 from training_games import HERE, as_they_are, kept_in, laplace, of_version_1, origin, valid
 
 import dosimeter as dm
-from dosimeter import InputError, OneRun, Validity, fair_coins, mask_hash
+from dosimeter import InputError, OneRun, Validity, estimate, fair_coins, mask_hash
 from dosimeter.audits.one_run.run import audit_one_run, path_of_guesses
+from dosimeter.audits.verify import verify
 from dosimeter.engine import RunOptions, Store
 from dosimeter.training import Privacy, Recipe
 
@@ -224,6 +225,11 @@ def test_dirac_gradients_see_what_the_losses_do_not(tmp_path):
     assert audit.headline.validity is Validity.FINITE_SAMPLE and not family.validity.is_bound
     assert audit.metadata["count"] == 500
     assert audit.metadata["utility"]["runs"]["members"] > 0.3
+    assert verify(audit).of("mechanism's family").standing == "follows"
+    said, higher = (f"ε = {estimate.number(low)}" for low in (family.low, family.low + 0.1))
+    more = replace(family, epsilon=family.low + 0.1, low=family.low + 0.1, claim=family.claim.replace(said, higher))
+    forged = verify(replace(audit, estimates=(*audit.estimates[:-1], more)))
+    assert forged.of("mechanism's family").standing == "does not follow"
     again = audit_one_run(factory, (X / 16, Y), **common)
     assert origin(again.metadata) == (0, 1)
     assert again.headline == audit.headline

@@ -36,7 +36,7 @@ PRIVACIES = [None, Privacy(0.0, 0.3), Privacy(1.0, 0.3)]
 
 
 def train(factory, recipe, strategy, **options):
-    given = {"data": (X, Y), "memberships": MEMBERS, "seeds": SEEDS, "processes": 1, "return_models": True, **options}
+    given = {"data": (X, Y), "memberships": MEMBERS, "seeds": SEEDS, "workers": 1, "return_models": True, **options}
     return list(train_many(factory, recipe, strategy=strategy, **given))
 
 
@@ -257,11 +257,11 @@ def test_bits_do_not_depend_on_the_processes(shown):
     members, seeds = sample_models.halves(9, 60), list(range(9))
     recipe = Recipe(epochs=2, batch_size=16, sampling="poisson", dp=Privacy(1.0, 0.3))
     one, two = (
-        train(factory, recipe, "auto", memberships=members, seeds=seeds, processes=processes) for processes in (1, 2)
+        train(factory, recipe, "auto", memberships=members, seeds=seeds, workers=processes) for processes in (1, 2)
     )
     assert [trained.index for trained in two] == list(range(9))
-    assert one[0].plan.processes == 1
-    assert two[0].plan.processes == 2
+    assert one[0].plan.workers == 1
+    assert two[0].plan.workers == 2
     assert apart(one, two) == 0
 
 
@@ -273,14 +273,14 @@ def test_what_cannot_travel_stays_in_this_process():
             return sample_models.dense_net()
 
     members, seeds = sample_models.halves(9, 60), list(range(9))
-    found = train(factory, Recipe(epochs=1), "auto", memberships=members, seeds=seeds, processes=2)
-    assert found[0].plan.processes == 1 and "cannot be sent to other processes" in found[0].plan.reason
+    found = train(factory, Recipe(epochs=1), "auto", memberships=members, seeds=seeds, workers=2)
+    assert found[0].plan.workers == 1 and "cannot be sent to other processes" in found[0].plan.reason
     assert all(one.failed is None for one in found)
 
 
 def test_a_worker_that_dies_is_reported():
     members, seeds = sample_models.halves(9, 60), list(range(9))
-    found = train(sample_models.dying_net, Recipe(epochs=1), "auto", memberships=members, seeds=seeds, processes=2)
+    found = train(sample_models.dying_net, Recipe(epochs=1), "auto", memberships=members, seeds=seeds, workers=2)
     assert len(found) == 9 and all("died with exit code" in one.failed for one in found)
     log = Path(found[0].failed.split("(see ")[1].rstrip(")"))
     assert "died" in log.read_text()

@@ -14,7 +14,7 @@ def claim(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Arrays or columns scores and included (0/1): independent runs in the order of time, or with --one-run "
+            help="Arrays or columns scores and included (0/1): independent runs, the earliest first, or with --one-run "
             "the canaries of one run."
         ),
     ],

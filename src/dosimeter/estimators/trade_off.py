@@ -48,14 +48,19 @@ class Curve:
 
     def tpr(self, fpr: float) -> float:
         """Give the largest TPR that the curve allows at an FPR."""
-        up = self.deltas + np.exp(np.minimum(self.epsilons, 700.0)) * fpr
-        down = 1.0 - np.exp(-self.epsilons) * (1.0 - self.deltas - fpr)
-        return float(min(1.0, up.min(), down.min()))
+        return float(self.tprs(np.array([fpr]))[0])
+
+    def tprs(self, fprs: FloatArray) -> FloatArray:
+        """Give the largest TPR at each of many FPRs."""
+        up = self.deltas + np.multiply.outer(fprs, np.exp(np.minimum(self.epsilons, 700.0)))
+        down = 1.0 - np.exp(-self.epsilons) * (1.0 - self.deltas - fprs[:, None])
+        return np.minimum(np.minimum(up, down).min(axis=1), 1.0)
 
     def fpr(self, tpr: float) -> float:
-        """Give the smallest FPR at which the curve allows a TPR: the inverse of `tpr`."""
+        """Give the smallest FPR at which the curve allows a TPR: the inverse of `tpr`, rounding included."""
         up = (tpr - self.deltas) * np.exp(-self.epsilons)
-        down = 1.0 - self.deltas - (1.0 - tpr) * np.exp(np.minimum(self.epsilons, 700.0))
+        missed = 1.0 - tpr + 4 * np.finfo(float).eps  # a rounding error here would be multiplied by e^ε
+        down = 1.0 - self.deltas - missed * np.exp(np.minimum(self.epsilons, 700.0))
         return float(max(0.0, up.max(), down.max()))
 
 
@@ -78,5 +83,4 @@ def recursion_rejects(curve: Curve, *, records: int, guesses: int, correct: int,
 
 def band_excess(curve: Curve, fpr: FloatArray, fnr: FloatArray) -> FloatArray:
     """By how much limits of both error rates, which all hold together, exceed what the curve allows at each look."""
-    allowed = np.array([curve.tpr(float(rate)) for rate in fpr])
-    return np.asarray(1.0 - fnr - allowed)
+    return np.asarray(1.0 - fnr - curve.tprs(fpr))
