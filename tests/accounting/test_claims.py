@@ -64,14 +64,18 @@ class TestCurve:
         for fpr in (1e-5, 1e-3, 0.1, 0.5):
             assert curve.tpr(fpr) == pytest.approx(tpr_from_profile(profile, fpr), rel=0.01)
 
-    @pytest.mark.parametrize("points", [([], []), ([1.0], [0.1, 0.2]), ([-1.0], [0.1]), ([1.0], [1.5]), ([[1.0]], [[0.1]])])
+    @pytest.mark.parametrize(
+        "points", [([], []), ([1.0], [0.1, 0.2]), ([-1.0], [0.1]), ([1.0], [1.5]), ([[1.0]], [[0.1]])]
+    )
     def test_refuses(self, points):
         with pytest.raises(InputError, match="epsilons"):
             Curve(*points)
 
 
 class TestRecursion:
-    @pytest.mark.parametrize(("records", "guesses", "correct"), [(1000, 1000, 700), (1000, 100, 95), (10_000, 1000, 900)])
+    @pytest.mark.parametrize(
+        ("records", "guesses", "correct"), [(1000, 1000, 700), (1000, 100, 95), (10_000, 1000, 900)]
+    )
     def test_agrees_with_the_closed_gaussian_form(self, records, guesses, correct):
         mu = one_run_mu_bound(records=records, guesses=guesses, correct=correct)
         asked = {"records": records, "guesses": guesses, "correct": correct, "level": 0.05}

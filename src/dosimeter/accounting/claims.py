@@ -302,9 +302,7 @@ def epsilon_at(value: Mechanism, scale: float, delta: float) -> float:
 def parts_of(value: Mechanism) -> list[list[float]]:
     """Noise multiplier, sampling rate and steps of each part, from which `of_parts` builds the mechanism again."""
     parts = value.parts if isinstance(value, Composition) else (value,)
-    return [
-        [p.noise_multiplier, p.sample_rate if isinstance(p, DpSgd) else 1.0, float(p.steps)] for p in parts
-    ]
+    return [[p.noise_multiplier, p.sample_rate if isinstance(p, DpSgd) else 1.0, float(p.steps)] for p in parts]
 
 
 def of_parts(parts: Any) -> Mechanism:
@@ -317,9 +315,7 @@ def of_parts(parts: Any) -> Mechanism:
 
 def _scaled(value: Mechanism, scale: float) -> Mechanism:
     if isinstance(value, Composition):
-        return Composition(
-            tuple(replace(part, noise_multiplier=part.noise_multiplier * scale) for part in value.parts)
-        )
+        return Composition(tuple(replace(part, noise_multiplier=part.noise_multiplier * scale) for part in value.parts))
     return replace(value, noise_multiplier=value.noise_multiplier * scale)
 
 
@@ -334,14 +330,12 @@ def _noise_of(value: Mechanism, scale: float | None) -> float | None:
     return value.noise_multiplier * scale
 
 
-def _sentence(
-    value: Mechanism, found: LeastNoise, low: float, delta: float, confidence: float, unit: str
-) -> str:
+def _sentence(value: Mechanism, found: LeastNoise, low: float, delta: float, confidence: float, unit: str) -> str:
     rows, sure = parts_of(value), f"with {percent(confidence)} confidence"
     if len(rows) == 1:
         ((noise, rate, steps),) = rows
         what = f"DP-SGD of {int(steps)} steps at sampling rate {number(rate)}"
-        claimed, least = f"a noise multiplier of {number(noise)}", f"its noise multiplier is below {{}} "
+        claimed, least = f"a noise multiplier of {number(noise)}", "its noise multiplier is below {} "
         size = None if found.scale is None else noise * found.scale
     else:
         what, claimed = f"the {len(rows)} claimed phases, all with one factor on their noise", "the noise as stated"

@@ -111,9 +111,7 @@ class Log:
             self.most = recipe.dp.clip * len(self.rows)  # only rounding goes beyond
             for drawn in draws:
                 drawn.watch(neighbour, alike)
-        self.canaries = (
-            None if recipe.canaries is None else CanarySums(recipe.canaries, recipe.dp, draws, parameters)
-        )
+        self.canaries = None if recipe.canaries is None else CanarySums(recipe.canaries, recipe.dp, draws, parameters)
         shape = len(draws), max(drawn.steps for drawn in draws)
         self.distances, self.projections, self.deviations = np.zeros(shape), np.zeros(shape), np.zeros(shape)
 
