@@ -225,6 +225,9 @@ def test_dirac_gradients_see_what_the_losses_do_not(tmp_path):
     assert audit.headline.validity is Validity.FINITE_SAMPLE and not family.validity.is_bound
     assert audit.metadata["count"] == 500
     assert audit.metadata["utility"]["runs"]["members"] > 0.3
+    audit.to_html(tmp_path / "audit.html")
+    page = (tmp_path / "audit.html").read_text(encoding="utf-8")
+    assert "subtracts their clipped gradients" in page and "holds only if the training is the stated mechanism" in page
     assert verify(audit).of("mechanism's family").standing == "follows"
     said, higher = (f"ε = {estimate.number(low)}" for low in (family.low, family.low + 0.1))
     more = replace(family, epsilon=family.low + 0.1, low=family.low + 0.1, claim=family.claim.replace(said, higher))

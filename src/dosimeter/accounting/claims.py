@@ -97,6 +97,7 @@ def claim(
     >>> claim(run, mechanism=DpSgd(1.0, 1.0, 1)).details["rejected"]
     True
     """
+    independent = check.flag("independent", independent)
     if mechanism is None:
         if independent or guesses is not None:
             raise InputError("independent and guesses are for a mechanism claimed of one run; pass mechanism=, too.")
@@ -126,7 +127,7 @@ def claim_mechanism(
     """Test a claimed mechanism on the canaries of one run; `claim` says what the arguments are."""
     if not isinstance(evidence, OneRun):
         raise InputError(f"evidence must be a OneRun, got {type(evidence).__name__}; build OneRun(scores, included).")
-    value = testable(value)
+    value, independent = testable(value), check.flag("independent", independent)
     delta = check.delta(delta, zero=False, why_not_zero="the Gaussian mechanism has no finite ε at δ = 0")
     confidence = check.confidence(confidence)
     warnings = evidence.mask_warnings

@@ -113,8 +113,7 @@ class Dirac:
     subtract: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.subtract, bool):
-            raise InputError(f"subtract must be True or False, got {check.show(self.subtract)}; pass either.")
+        object.__setattr__(self, "subtract", check.flag("subtract", self.subtract))
         places = check.finite_array("coordinates", self.coordinates)
         whole = tuple(check.whole("coordinates", value, 0, "pass places of parameters") for value in places.tolist())
         if len(set(whole)) < len(whole):

@@ -20,7 +20,7 @@ from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.accounting import DpSgd
 from dosimeter.accounting.claims import claim_mechanism
 from dosimeter.audits.assemble import both_sides, guarantees, written
-from dosimeter.audits.one_run.result import GuessPath, OneRunDetails, OneRunMetadata, OneRunUtility
+from dosimeter.audits.one_run.result import RECORDS_KNOWN, GuessPath, OneRunDetails, OneRunMetadata, OneRunUtility
 from dosimeter.audits.result import Audit
 from dosimeter.audits.seeds import audit_seed
 from dosimeter.audits.training import intervals
@@ -363,7 +363,7 @@ def _in_family(evidence: OneRun, mechanism: DpSgd | None, delta: float, confiden
 def _attack_name(canaries: _Canaries, scorer: AttackScorer) -> str:
     if not canaries.white_box:
         return scorer.name
-    return "noisy gradients, records known" if canaries.subtract else "noisy gradients"
+    return RECORDS_KNOWN if canaries.subtract else "noisy gradients"
 
 
 def path_of_guesses(scores: FloatArray, coins: BoolArray) -> GuessPath:
