@@ -173,7 +173,7 @@ def read(values: Any, *, what: str = "the audit") -> Audit:
         risk=file.risk,
         curve=file.curve,
         upper=tuple(Guarantee.from_dict(g) for g in given["upper"]),
-        region=_region(given["region"]),
+        region=_region(given["region"], version),
         distributions=file.distributions,
         star=file.star,
         subgroups=file.subgroups,
@@ -188,10 +188,16 @@ def read(values: Any, *, what: str = "the audit") -> Audit:
     return audit
 
 
-def _region(values: Any) -> PrivacyRegion | None:
+def _region(values: Any, version: int) -> PrivacyRegion | None:
+    """The two ends; version 1 set some beside each other that are for different neighbours, and these are dropped."""
     if values is None:
         return None
-    return PrivacyRegion(Estimate.from_dict(values["lower"]), Guarantee.from_dict(values["upper"]))
+    try:
+        return PrivacyRegion(Estimate.from_dict(values["lower"]), Guarantee.from_dict(values["upper"]))
+    except InputError:
+        if version == 1:
+            return None
+        raise
 
 
 def _counts_of_version_1(counts: Json) -> Json:

@@ -117,6 +117,7 @@ class Store:
         InputError: If the folder is a file, or holds something else than a store, or has another key.
 
     >>> import tempfile
+    >>> import numpy as np
     >>> store = Store(tempfile.mkdtemp())
     >>> store.put("0" * 64, {"losses": np.zeros(3)}, {"seed": 7})
     >>> arrays, info = store.get("0" * 64)

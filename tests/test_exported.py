@@ -1,6 +1,5 @@
-"""Exported names below the audits: their examples run, their docstrings say what goes in and what comes out."""
+"""Exported names below the audits: their docstrings have an example and say what goes in and what comes out."""
 
-import doctest
 import importlib
 import inspect
 import re
@@ -13,7 +12,6 @@ import dosimeter
 DOCS = Path(__file__).parent.parent / "docs" / "api"
 PACKAGES = ("accounting", "attacks", "datasets", "engine", "models", "training")
 PAGES = {name: f"{name}.md" for name in PACKAGES}
-OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def exported():
@@ -29,17 +27,6 @@ def exported():
 
 
 NAMES = exported()
-MODULES = sorted({value.__module__ for value in NAMES.values()} | {"dosimeter.reading", "dosimeter.identifiability"})
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_examples_run(name):
-    module = importlib.import_module(name)
-    runner = doctest.DocTestRunner(optionflags=OPTIONS)
-    said = []
-    for test in doctest.DocTestFinder(exclude_empty=True).find(module, name):
-        runner.run(test, out=said.append)
-    assert not runner.failures, "".join(said)
 
 
 @pytest.mark.parametrize("name", [name for name, value in NAMES.items() if inspect.isfunction(value)])
