@@ -24,6 +24,7 @@ __all__ = [
     "BinEvidence",
     "ClaimEvidence",
     "CoinNotes",
+    "FamilyEvidence",
     "FixedGuesses",
     "MembersOnlyNotes",
     "PanoramiaEvidence",
@@ -41,6 +42,7 @@ MOST_THROWS = 100_000
 
 Records: TypeAlias = Annotated[int, Interval(ge=0, le=MOST_RECORDS)]
 Column: TypeAlias = Annotated[tuple[Records, ...], MinLen(1), MaxLen(MOST_BINS)]
+Steps: TypeAlias = Annotated[float, Interval(ge=1, le=10**6)]
 Path: TypeAlias = Annotated[tuple[Records, ...], MaxLen(100_000)]
 
 T = TypeVar("T", bound=Part)
@@ -109,6 +111,18 @@ class FixedGuesses(Part):
     correct: Records
     records: Records
     term: str = "smaller"
+
+
+@dataclass(frozen=True)
+class FamilyEvidence(Part):
+    """A mechanism that one run was tested against: noise, sampling rate and steps of its parts; guesses, if counted."""
+
+    parts: Annotated[tuple[tuple[float, Rate, Steps], ...], MinLen(1), MaxLen(8)]
+    records: Records
+    independent: bool
+    rejected: bool
+    noise_scale: Positive | None = None
+    looks: Annotated[tuple[tuple[Records, Records, Records], ...], MaxLen(100)] = ()
 
 
 @dataclass(frozen=True)
