@@ -109,7 +109,7 @@ def _reveal(bins: Bins, learner: Learner, view: View, rule: Rule) -> tuple[View,
     """Reveal bins from the inside until the next one on either side is of use to a test at the design."""
     while True:
         design, active = rule(view)
-        plain, view = view, learner.view(view.low, view.high, design)
+        view = learner.view(view.low, view.high, design)
         above, below = _useless(view, design, active)
         if above == 0 and below == 0:
             return view, design

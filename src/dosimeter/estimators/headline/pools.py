@@ -32,7 +32,7 @@ _REFERENCE_SHARE = 0.2  # of all records, at least
 _MARGIN = 0.8  # of the limit: how much of it a plan on predicted counts may use
 _CHEAP = 0.3  # an allowance of so many standard deviations is taken at once
 _LEAK_SHARE = 0.5  # of the level: the most that runs given away by δ may cost
-_K = [0.1, 0.2, 2]
+_SIZE_STEPS = (0.5, 1, 2)  # of tables, from one cell to the next
 _GRID = 100  # points of the reported log odds ratio in a unit
 
 
@@ -99,10 +99,10 @@ class _Search:
             return cls(bins, learner, alpha, DeltaCost(0.0, neighbours), missed / alpha, leaks)
         if neighbours == REPLACE:
             cost = DeltaCost(members * nonmembers * delta, neighbours)
-            share = float(np.clip(_K[0] + _K[1] * math.log10(1 + cost.total), _K[0], 0.5))
+            share = float(np.clip(0.1 + 0.2 * math.log10(1 + cost.total), 0.1, 0.5))
         else:
             cost = DeltaCost(min(members, nonmembers) * delta, neighbours, flipped=nonmembers < members)
-            share = float(np.clip(_K[2] * math.sqrt(cost.total), 0.02, 0.5))
+            share = float(np.clip(2 * math.sqrt(cost.total), 0.02, 0.5))
         learner = Learner(bins, members / bins.total)
         return cls(bins, learner, alpha, cost, share if delta > 0 else 0.0)
 
@@ -237,8 +237,10 @@ class _Search:
         found = {}
         for kind in view.tested:
             before = chosen.get(kind)
-            sizes = SIZES if before is None else (before.size, 2 * before.size)
-            plan = self._plan(view, kind, design, sizes if self.pays else sizes[:1], planned_at)
+            sizes = (
+                SIZES if before is None else tuple(max(round(before.size * factor), SIZES[0]) for factor in _SIZE_STEPS)
+            )
+            plan = self._plan(view, kind, design, sizes if self.pays else SIZES[:1], planned_at)
             if plan is not None:
                 found[kind] = plan
         return found
