@@ -6,11 +6,11 @@ PAPER ?= all
 SIZE ?= full
 # The PyTorch that tests and reproductions install first: a looser request pulls gigabytes of CUDA packages on Linux.
 TORCH ?= torch==2.13.0
-# With RAY=1 the tests that need a Ray cluster run too; else they are skipped.
-RAY ?=
 CORE := .venv-core
+# Ray gives its servers 30 s to start, which a slow or busy machine misses.
+SUITE := OMP_NUM_THREADS=1 RAY_gcs_server_port_wait_time_s=180 RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S=180
 
-.PHONY: demo test test-core chaos lint bench docs reproduce coverage-table tables picture clean
+.PHONY: demo test test-core coverage chaos lint bench docs dist journeys reproduce coverage-table tables picture clean
 
 # The stamps depend on pyproject.toml, so a changed dependency installs again.
 $(VENV)/.core: pyproject.toml
@@ -20,7 +20,7 @@ $(VENV)/.core: pyproject.toml
 
 $(VENV)/.test: $(VENV)/.core
 	$(BIN)/pip install --quiet '$(TORCH)'
-	$(BIN)/pip install --quiet --editable '.[test,torch,text$(if $(RAY),$(comma)ray)]'
+	$(BIN)/pip install --quiet --editable '.[test,torch,text,ray]'
 	touch $@
 
 $(CORE)/.test: pyproject.toml
@@ -28,17 +28,21 @@ $(CORE)/.test: pyproject.toml
 	$(CORE)/bin/pip install --quiet --editable '.[test]'
 	touch $@
 
-comma := ,
-
 demo: $(VENV)/.core
 	$(BIN)/dosimeter demo
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	$(SUITE) $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 # The suite for people without PyTorch, transformers and Ray, in an environment of its own.
 test-core: $(CORE)/.test
 	OMP_NUM_THREADS=1 $(CORE)/bin/python -m pytest -n 2
+
+# The share of lines and branches that the suite runs; the number goes into CONTRIBUTING.md.
+coverage: $(VENV)/.test
+	$(SUITE) $(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=
+	$(BIN)/coverage report --skip-covered --sort=cover
+	$(BIN)/python scripts/line_coverage.py
 
 # Kills, damaged files, full disks, hostile input: about an hour on two cores, with counts at the end.
 chaos: $(VENV)/.test
@@ -56,6 +60,14 @@ bench:
 docs: $(VENV)/.core
 	$(BIN)/pip install --quiet --editable '.[docs]'
 	$(BIN)/mkdocs build --strict
+
+# Wheel and sdist, and the wheel tried in an environment of its own.
+dist:
+	$(PYTHON) scripts/dist.py
+
+# Which files four runs pass through; the numbers go into docs/architecture.md.
+journeys: $(VENV)/.test
+	$(BIN)/python scripts/journeys.py --write
 
 reproduce: $(VENV)/.core
 	$(BIN)/pip install --quiet '$(TORCH)'

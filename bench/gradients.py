@@ -37,7 +37,7 @@ def adult():
     return data.X[rows], data.y[rows]
 
 
-def ours(x, y, repetitions, engine, processes=None):
+def ours(x, y, repetitions, engine, workers=None):
     """Seconds for all repetitions, both worlds: (CPU of this process and its children, wall)."""
     import numpy as np
 
@@ -58,7 +58,7 @@ def ours(x, y, repetitions, engine, processes=None):
         neighbour=Neighbour(removed=3, added=RECORDS),
         group=models_together(net, recipe, RECORDS, repetitions),
         engine=engine,
-        processes=processes,
+        workers=workers,
     )
     assert all(one.transcript is not None for one in found)
     after = os.times()

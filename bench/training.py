@@ -101,7 +101,7 @@ def ours(work, models):
         *(work.factory, work.recipe, work.data, work.members[:models], seeds),
         evaluate_on=work.test,
         neighbour=work.neighbour,
-        processes=2,
+        workers=2,
     )
     results = list(found)
     assert all(one.failed is None for one in results)
@@ -336,7 +336,7 @@ def on_ray(quick):
             models = 64 if turn else 32  # the first turn starts the workers and imports torch in them
             given = (work.factory, work.recipe, work.data, work.members[:models], list(range(models)))
             start = time.perf_counter()
-            results = list(train_many(*given, evaluate_on=work.test, group=16, processes=2, engine=engine))
+            results = list(train_many(*given, evaluate_on=work.test, group=16, workers=2, engine=engine))
             assert all(one.failed is None for one in results)
             times += [time.perf_counter() - start] * (turn > 0)
     ray.shutdown()

@@ -71,9 +71,9 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=500)
     parser.add_argument("--records", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=2)
     arguments = parser.parse_args()
-    with ProcessPoolExecutor(arguments.processes) as pool:
+    with ProcessPoolExecutor(arguments.workers) as pool:
         work = [pool.submit(_play, group.title, arguments) for group in selftest.groups(long=True)]
         rows = [row for part in work for row in part.result()]
     record = [{**row.to_dict(), "records": arguments.records} for row in rows]

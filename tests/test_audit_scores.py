@@ -6,8 +6,10 @@ import pytest
 
 from dosimeter._validate import InputError
 from dosimeter.accounting import account
+from dosimeter.audits.part import numbers
 from dosimeter.audits.result import Audit, Guard
 from dosimeter.audits.scores.run import audit_scores, roc
+from dosimeter.estimate import plain
 from dosimeter.estimators.advantage import advantage
 from dosimeter.estimators.bayesian import bayesian
 from dosimeter.estimators.gaussian import gaussian
@@ -104,16 +106,17 @@ class TestCurve:
     def test_every_point_of_a_small_curve(self, scores):
         curve = roc(scores, 0.95)
         points = scores.curve
-        assert curve["threshold"].tolist() == points.thresholds.tolist()
+        assert curve.threshold == numbers(points.thresholds)
         assert curve["fpr"] == pytest.approx(points.fp / 300)
         assert curve["tpr"] == pytest.approx(points.tp / 400)
         assert curve["auc"] == scores.auc
 
     def test_the_band_lies_beside_the_curve(self, scores):
         curve = roc(scores, 0.95)
-        assert np.all(curve["fpr_high"] >= curve["fpr"])
-        assert np.all(curve["tpr_low"] <= curve["tpr"])
-        assert np.all((curve["fpr_high"] <= 1) & (curve["tpr_low"] >= 0))
+        fpr, tpr, high, low = (np.array(v) for v in (curve.fpr, curve.tpr, curve.fpr_high, curve.tpr_low))
+        assert np.all(high >= fpr)
+        assert np.all(low <= tpr)
+        assert np.all((high <= 1) & (low >= 0))
 
     def test_the_band_holds_the_truth_at_all_thresholds_at_once(self):
         from scipy.special import ndtr
@@ -122,30 +125,33 @@ class TestCurve:
         missed = 0
         for _ in range(200):
             curve = roc(Scores(rng.normal(1, 1, 100), rng.normal(0, 1, 100)), 0.8)
-            t = curve["threshold"]
-            missed += bool(np.any(ndtr(-t) > curve["fpr_high"]) or np.any(ndtr(1 - t) < curve["tpr_low"]))
+            t = np.array([np.inf if value is None else value for value in curve.threshold])
+            high, low = np.array(curve.fpr_high), np.array(curve.tpr_low)
+            missed += bool(np.any(ndtr(-t) > high) or np.any(ndtr(1 - t) < low))
         assert missed <= 60  # 200 · 20 % plus 3.5 standard deviations
 
     def test_a_large_curve_is_thinned_but_keeps_its_ends_and_its_start(self):
         rng = np.random.default_rng(0)
         large = Scores(rng.normal(1, 1, 100_000), rng.normal(0, 1, 100_000))
         curve = roc(large, 0.95)
-        assert 400 <= curve["fpr"].size <= 1300
-        assert (curve["fpr"][-1], curve["tpr"][-1]) == (1.0, 1.0)
-        assert np.all(np.diff(curve["fpr"]) >= 0)
-        assert np.all(np.diff(curve["tpr"]) >= 0)
-        assert np.sum((curve["fpr"] > 0) & (curve["fpr"] < 1e-3)) > 50
-        assert np.trapezoid(curve["tpr"], curve["fpr"]) == pytest.approx(large.auc, abs=1e-4)
+        fpr, tpr = np.array(curve.fpr), np.array(curve.tpr)
+        assert 400 <= fpr.size <= 1300
+        assert (fpr[-1], tpr[-1]) == (1.0, 1.0)
+        assert np.all(np.diff(fpr) >= 0)
+        assert np.all(np.diff(tpr) >= 0)
+        assert np.sum((fpr > 0) & (fpr < 1e-3)) > 50
+        assert np.trapezoid(tpr, fpr) == pytest.approx(large.auc, abs=1e-4)
 
     def test_tpr_at_low_fprs(self, scores):
-        points = roc(scores, 0.95)["tpr_at_fpr"]
-        assert [p["fpr"] for p in points] == [0.001, 0.01, 0.1]
+        points = roc(scores, 0.95).tpr_at_fpr
+        assert [p.fpr for p in points] == [0.001, 0.01, 0.1]
         for point in points:
-            false = np.sum(scores.nonmembers >= point["threshold"])
-            true = np.sum(scores.members >= point["threshold"])
-            assert false <= point["fpr"] * 300
-            assert point["tpr"] == true / 400
-            assert (point["tpr_low"], point["limit_threshold"]) == tpr_limit(scores, point["fpr"], 0.95)
+            false = np.sum(scores.nonmembers >= point.threshold)
+            true = np.sum(scores.members >= point.threshold)
+            assert false <= point.fpr * 300
+            assert point.tpr == true / 400
+            limit = tpr_limit(scores, point.fpr, 0.95)
+            assert (point.tpr_low, point.limit_threshold) == (limit.tpr, plain(limit.threshold))
 
 
 class TestAudit:
@@ -213,3 +219,28 @@ class TestAudit:
         assert "cannot be told from leakage" in str(Guard(shift=False, checked=False))
         assert "differ even without the model" in str(Guard(shift=True, checked=True))
         assert "No shift" in str(Guard(shift=False, checked=True))
+
+
+def test_the_mechanism_is_written_as_it_would_be_typed() -> None:
+    import numpy as np
+
+    from dosimeter import Composition, DpSgd, Gaussian, audit_model
+
+    X, y = np.arange(80.0)[:, None], np.ones(80, int)
+
+    def model(rows):
+        p = 0.3 + 0.4 * (np.asarray(rows)[:, 0] % 2)
+        return np.c_[1 - p, p]
+
+    poisson = "DpSgd(noise_multiplier=1.1, sample_rate=0.01, steps=10, sampling='poisson', neighbours='add/remove')"
+    composed = "Composition(parts=(Gaussian(noise_multiplier=1.0, steps=1, neighbours='add/remove'),))"
+    for mechanism, told in ((DpSgd(1.1, 0.01, 10), poisson), (Composition((Gaussian(1.0),)), composed)):
+        audit = audit_model(
+            model,
+            members=(X[:40], y[:40]),
+            nonmembers=(X[40:], y[40:]),
+            guard=False,
+            resamples=0,
+            mechanism=mechanism,
+        )
+        assert audit.metadata.mechanism == told and "<" not in audit.to_json().split('"mechanism"')[1][:200]

@@ -291,6 +291,19 @@ class TestHelp:
         assert "Example" in out
         assert re.search(rf"^ +dosimeter {command}\b", out, re.MULTILINE)
 
+    @pytest.mark.parametrize("command", [*COMMANDS, *(f"store {name}" for name in ("ls", "verify", "gc", "export"))])
+    def test_a_flag_has_no_type(self, run, command):
+        _, out, _ = run(*command.split(), "--help", columns=100)
+        assert "bool" not in out and "--help" in out
+
+    @pytest.mark.parametrize("group", [[], ["store"]])
+    def test_groups_show_an_example_too(self, run, group):
+        _, out, _ = run(*group, "--help", columns=100)
+        assert "Example" in out and "bool" not in out
+
+    def test_the_version(self, run):
+        assert run("--version") == (0, f"dosimeter {dm.__version__}\n", "")
+
     @pytest.mark.parametrize("command", ["audit", "estimate", "one-run", "panoramia", "claim"])
     def test_the_example_can_be_copied_and_does_what_it_says(self, run, tmp_path, command):
         _, out, _ = run(command, "--help", columns=80)

@@ -11,9 +11,9 @@ from dosimeter._validate import InputError
 from dosimeter.accounting import DpSgd, Guarantee, account, pld, privacy_profile
 from dosimeter.accounting.profile import tpr_from_profile
 from dosimeter.cli.account import account as account_command
-from dosimeter.cli.choose import _round_up
 from dosimeter.cli.choose import choose as choose_command
 from dosimeter.cli.plan import plan as plan_command
+from dosimeter.pipelines.noise import round_up
 
 app = typer.Typer(rich_markup_mode="markdown")
 for command in (account_command, choose_command, plan_command):
@@ -115,7 +115,7 @@ def test_choose_refuses_impossible_runs():
 
 @pytest.mark.parametrize("noise", [0.012345678, 0.5, 1.0, 4.91745, 9.9999, 123.456, 98765.4])
 def test_rounding_never_lowers_the_noise(noise):
-    rounded = _round_up(noise)
+    rounded = round_up(noise)
     assert noise <= rounded <= noise * 1.001
     assert len(f"{rounded:.10g}".replace(".", "").strip("0")) <= 4 or rounded > 9999
 

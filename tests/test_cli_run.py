@@ -1,11 +1,13 @@
 """`dosimeter run`: configurations and their errors, trainings of other libraries and of torch, resuming, stopping."""
 
+import inspect
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import typing
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,9 +19,10 @@ from dosimeter._validate import InputError
 from dosimeter.accounting import account
 from dosimeter.audits.result import Audit
 from dosimeter.datasets import load
-from dosimeter.engine import LostWorkersError, Store
+from dosimeter.engine import LostWorkersError, RunOptions, Store
 from dosimeter.pipelines import config as settings
-from dosimeter.pipelines.launch import KINDS, FreshStore, keywords_of, launch, outlook
+from dosimeter.pipelines.cost import outlook
+from dosimeter.pipelines.launch import ADAPTERS, FreshStore, launch
 from dosimeter.pipelines.subjects import subject, training_sizes
 
 torch_only = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
@@ -93,6 +96,13 @@ def changed(text, *changes):
     return settings.parse(values)
 
 
+def keywords(function):
+    """What a function takes by name, also as one of its **options."""
+    hints = typing.get_type_hints(function)
+    rare = [part for hint in hints.values() for part in typing.get_args(hint) if typing.is_typeddict(part)]
+    return {*inspect.signature(function).parameters, *(name for part in rare for name in typing.get_type_hints(part))}
+
+
 class TestConfiguration:
     @pytest.mark.parametrize(
         ("change", "words"),
@@ -111,6 +121,7 @@ class TestConfiguration:
             ("budget.memory='lots'", "budget.memory must be a size like 4GB"),
             ("budget.memory=true", "budget.memory must be a size like 4GB"),
             ("budget.repetitions=3", "budget.repetitions has no meaning for audit = 'training', it is for gradients"),
+            ("estimate.belief=0.9", "estimate.belief has no meaning for audit = 'training', it is for gradients"),
             ("estimate.confidence=1.0", "estimate.confidence must be less than 1"),
             ("data.file='a.npz'", "data needs exactly one of name and file"),
             ("seed=-1", "seed must be greater than or equal to 0"),
@@ -138,15 +149,20 @@ class TestConfiguration:
         assert config.recipe.dp.epsilon == 2.0
         assert (config.attack.game, config.model.hidden) == ("crossed", [8, 4])
 
-    def test_what_a_kind_takes_is_an_argument_of_its_function(self):
-        renamed = {"attack.name": "attack", "budget.canaries": "count"}
-        for name, kind in KINDS.items():
-            if find_spec(kind.module) is None:
-                continue
-            known = keywords_of(kind.find())
-            wanted = {renamed.get(field, field.partition(".")[2]) for field in settings.TAKES[name]}
-            assert wanted <= known, name
-            assert {"confidence", "seed"} <= known, name
+    @pytest.mark.parametrize("name", ADAPTERS)
+    def test_what_a_kind_takes_is_an_argument_of_its_function(self, name):
+        assert set(settings.TAKES[name].values()) | {"confidence", "seed", "run"} <= keywords(ADAPTERS[name].function)
+        for section, setting in (field.split(".") for field in settings.TAKES[name]):
+            assert setting in settings.Config.model_fields[section].annotation.model_fields
+
+    @pytest.mark.parametrize("name", ADAPTERS)
+    def test_the_trainings_of_a_plan_are_the_defaults_of_the_function(self, name):
+        known = inspect.signature(ADAPTERS[name].function).parameters
+        for stage, count in ADAPTERS[name].trainings.items():
+            assert count == (1 if stage == "models" else known[stage].default)
+
+    def test_every_kind_has_an_adapter(self):
+        assert set(ADAPTERS) == set(settings.TAKES)
 
     def test_every_ready_made_pipeline_is_one(self):
         names = settings.bundled()
@@ -280,6 +296,7 @@ class TestForeignTrainings:
         assert found["guard"]["checked"]
 
     def test_own_records_and_own_signal(self, run, tmp_path):
+        path_before = list(sys.path)
         rng = np.random.default_rng(0)
         y = rng.permutation(np.repeat(["no", "yes"], 60))
         np.savez(tmp_path / "own.npz", X=rng.normal(size=(120, 3)) + (y == "yes")[:, None], y=y)
@@ -294,8 +311,16 @@ class TestForeignTrainings:
             ("attack.signal=own_signal:nothing", "cannot be imported"),
         ):
             assert words in run(path, "--set", change)[2]
+        assert sys.path == path_before
 
-    def test_ctrl_c_says_how_to_go_on(self, tmp_path):
+    def test_quiet_says_nothing_but_warnings(self, run, tmp_path):
+        path = written(tmp_path, WINE.replace("[report]", "[report]\nhtml = 'page.html'"))
+        code, out, err = run(path, "--quiet", "--set", "audit=model", "--set", "budget={}")
+        assert code == 0, err
+        assert "ε" in out and "reading" not in err and "written" not in err
+        assert (tmp_path / "page.html").is_file()
+
+    def test_ctrl_c_says_how_to_resume(self, tmp_path):
         (tmp_path / "slow.py").write_text(
             "import time\nfrom sklearn.naive_bayes import GaussianNB\n"
             "class Slow(GaussianNB):\n    def fit(self, X, y):\n"
@@ -305,7 +330,8 @@ class TestForeignTrainings:
             "options = { C = 100.0, max_iter = 2000 }", ""
         )
         written(tmp_path, text)
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        paths = [str(tmp_path), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         process = subprocess.Popen(
             [sys.executable, "-m", "dosimeter", "run", "audit.toml"],
             cwd=tmp_path,
@@ -322,7 +348,7 @@ class TestForeignTrainings:
         out, err = process.communicate(timeout=60)
         assert process.returncode == 130, err
         assert out == ""
-        assert "To go on: dosimeter run audit.toml" in err.splitlines()[-1]
+        assert "To resume: dosimeter run audit.toml" in err.splitlines()[-1]
         assert "Traceback" not in err
 
 
@@ -562,13 +588,27 @@ def test_rows_of_a_part_are_those_of_the_data_set(tmp_path):
         store=Store(tmp_path),
         progress=False,
     )
-    assert audit.metadata["points"] == [row]
+    assert audit.metadata.points == (row,)
     one = changed(WINE.replace("shadows = 8\nruns = 24", ""), "data.records=60", "audit=model")
     ready = subject(one, base=tmp_path)
     exposed = launch(one, ready, store=Store(tmp_path), progress=False).exposed
-    assert {entry["record"] for entry in exposed} <= set(ready.places.rows.tolist())
+    assert {entry.record for entry in exposed} <= set(ready.places.rows.tolist())
     y = load("wine").y
-    assert [entry["label"] for entry in exposed] == [str(y[entry["record"]]) for entry in exposed]
+    assert [entry.label for entry in exposed] == [str(y[entry.record]) for entry in exposed]
+
+
+def test_copies_are_named_by_their_rows_in_the_file(tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = np.repeat(rng.normal(size=(60, 3)), 2, axis=0), np.repeat(rng.integers(0, 2, 60), 2)  # each record twice
+    np.savez(tmp_path / "own.npz", X=X, y=y)
+    text = WINE.replace("shadows = 8\nruns = 24", "").replace('name = "wine"', 'file = "own.npz"\nrecords = 100')
+    config = changed(text, "audit=model")
+    ready = subject(config, base=tmp_path)
+    found = launch(config, ready, store=Store(tmp_path / "store"), progress=False).to_dict()["guard"]["evidence"]
+    assert found["duplicate_pairs"]
+    for member, nonmember in found["duplicate_pairs"]:
+        assert member in ready.places.rows and nonmember in ready.places.held_out
+        assert member // 2 == nonmember // 2
 
 
 def test_the_file_and_the_function_are_the_same_audit(tmp_path):
@@ -584,7 +624,7 @@ def test_the_file_and_the_function_are_the_same_audit(tmp_path):
     ours = launch(config, subject(config, base=tmp_path), store=Store(tmp_path), progress=False)
     own = audit_training(
         lambda indices, seed: DecisionTreeClassifier(random_state=seed).fit(X[indices], y[indices]),
-        (X, y), shadows=8, runs=24, engine="inline", progress=False, seed=0,
+        (X, y), shadows=8, runs=24, seed=0, run=RunOptions(engine="inline", progress=False),
     )  # fmt: skip
     assert [estimate.to_dict() for estimate in own.estimates] == [estimate.to_dict() for estimate in ours.estimates]
     assert own.metadata["points"] == ours.metadata["points"]
@@ -673,8 +713,6 @@ class TestTorch:
 
     @pytest.mark.parametrize("kind", ["one-run", "gradients", "model"])
     def test_the_other_kinds(self, kind, tmp_path):
-        if find_spec(KINDS[kind].module) is None:
-            pytest.skip("not there yet")
         budget = {"one-run": "budget={canaries=60}", "gradients": "budget={repetitions=12}", "model": "budget={}"}
         changes = [f"audit={kind}", budget[kind]]
         if kind == "gradients":
@@ -690,7 +728,7 @@ class TestTorch:
         assert plan.trainings == (12 if kind == "gradients" else 1)
         audit = launch(config, ready, store=Store(tmp_path / "store"), progress=False)
         assert audit.headline.confidence == 0.95
-        assert audit.metadata.get("kind", "model") == kind
+        assert (audit.metadata.kind or "model") == kind
 
     def test_the_time_of_the_plan_is_of_the_right_size(self, tmp_path):
         config = changed(DIGITS, "recipe.epochs=60", "budget.runs=40")

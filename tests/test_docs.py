@@ -134,6 +134,22 @@ def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert shell.code == 0, f"the last command gave exit code {shell.code}"
 
 
+SOURCE = Path(dosimeter.__file__).parent
+WITH_EXAMPLES = [path for path in sorted(SOURCE.rglob("*.py")) if ">>> " in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("path", WITH_EXAMPLES, ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_examples_of_docstrings(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        pytest.skip(str(error))
+    found = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    assert found.failed == 0
+
+
 def test_every_user_of_the_design_has_a_tutorial() -> None:
     names = ["scores", "model", "training", "one-run", "members-only", "gradients", "noise", "claim", "gate"]
     assert {page.stem for page in (DOCS / "tutorials").glob("*.md")} == set(names)
@@ -169,6 +185,43 @@ def test_the_commands_are_all_listed() -> None:
     known = {command.name for command in cli.app.registered_commands} | {g.name for g in cli.app.registered_groups}
     page = (DOCS / "commands.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `dosimeter ([a-z-]+)", page, re.MULTILINE)) == known
+
+
+def listed_in_architecture() -> list[str]:
+    """The paths of the listing in architecture.md; an indented name is in the folder above it."""
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    paths, folder = [], ""
+    for line in re.findall(r'```text title="src/dosimeter"\n(.*?)```', text, re.DOTALL)[0].splitlines():
+        name = line.split()[0]
+        folder = "" if not line.startswith(" ") else folder
+        paths.append(folder + name)
+        folder = name if not line.startswith(" ") else folder
+    return paths
+
+
+def test_the_listing_of_the_architecture_is_the_folder() -> None:
+    home = Path(dosimeter.__file__).parent
+    listed = listed_in_architecture()
+    assert len(listed) == len(set(listed))
+    for path in listed:
+        assert (home / path).is_dir() if path.endswith("/") else (home / path).is_file(), path
+    here = {f"{p.name}/" for p in home.iterdir() if (p / "__init__.py").exists()} | {p.name for p in home.glob("*.py")}
+    assert {path for path in listed if "/" not in path[:-1]} == here
+    kinds = {f"audits/{p.name}/" for p in (home / "audits").iterdir() if (p / "__init__.py").exists()}
+    assert kinds <= set(listed)
+
+
+def test_the_journeys_of_the_architecture_pass_real_files() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    part = text[text.index("<!-- journeys -->") : text.index("<!-- /journeys -->")]
+    rows = re.findall(r"^\| (.+?) \| (\d+) \| (\d+) \| (\d+) \|$", part, re.MULTILINE)
+    journeys = re.findall(r"^\*\*(.+?)\*\*\n\n```text\n(.*?)```", part, re.DOTALL | re.MULTILINE)
+    assert [row[0] for row in rows] == [title for title, _ in journeys] and len(rows) >= 2
+    for row, (_, listing) in zip(rows, journeys, strict=True):
+        files = [file.strip() for file in listing.replace("\n", " ").split("→")]
+        assert len(files) == len(set(files)) == int(row[1])
+        for file in files:
+            assert (Path(dosimeter.__file__).parent / file).is_file(), f"{file}: run make journeys"
 
 
 def test_the_site_lists_every_page() -> None:

@@ -12,6 +12,18 @@ from dosimeter.evidence import Counts, OneRun, Scores, fair_coins, mask_hash
 TIED = st.lists(st.integers(-3, 3), min_size=1, max_size=25)
 
 
+class Incomparable:
+    """Like the missing value of pandas, whose comparisons are neither true nor false."""
+
+    def __ne__(self, other):
+        return self
+
+    __hash__ = None
+
+    def __bool__(self):
+        raise TypeError("ambiguous")
+
+
 class TestCounts:
     def test_rates(self):
         counts = Counts(tp=65, fn=35, fp=25, tn=75)
@@ -294,6 +306,10 @@ class TestPersons:
             (([1, 1, 2], [2]), "is a member and a non-member"),
             (([1, None, 2], [3]), r"groups\[0\]\[1\] is missing"),
             (([1.0, float("nan"), 2.0], [3.0]), r"groups\[0\]\[1\] is missing"),
+            ((np.array(["2026-01-01", "NaT", "2026-01-03"], "M8[D]"), [3]), r"groups\[0\]\[1\] is missing"),
+            ((["a", Incomparable(), "b"], ["c"]), r"groups\[0\]\[1\] is missing"),
+            (([1, 2, 3], [2.0]), "is a member and a non-member"),  # a column with a gap is read as floats
+            ((["1", "2", "3"], [2.0]), "is a member and a non-member"),
             ([1, 2, 3], "must be a pair"),
             (("abc", [3]), "flat array of ids"),
         ],

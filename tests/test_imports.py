@@ -29,6 +29,17 @@ def test_every_public_name_is_there():
     assert run("import dosimeter; print(dosimeter.__all__ == sorted(dosimeter.__all__))") == "True"
 
 
+def test_tab_completion_shows_the_public_names_and_imports_none_of_them():
+    code = "import sys, dosimeter as d; print(sorted(dir(d)) == sorted([*d.__all__, '__version__']))"
+    assert run(f"{code}; print(*(n for n in {HEAVY!r} if n in sys.modules))") == "True"
+    for name in ("Recipe", "Privacy", "Store", "RunOptions", "OpacusTranscript"):
+        assert run(f"import dosimeter as d; print({name!r} in dir(d), d.{name}.__name__)") == f"True {name}"
+
+
+def test_what_is_imported_later_is_public():
+    assert run("import dosimeter as d; print(set(d._LATER) <= set(d.__all__))") == "True"
+
+
 def seconds(module):
     return float(run(f"import time; t = time.process_time(); import {module}; print(time.process_time() - t)"))
 

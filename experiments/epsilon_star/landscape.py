@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from dosimeter import epsilon_star, epsilon_star_mechanism
 from dosimeter.accounting import noise_for_epsilon
+from dosimeter.audits.compare.landscape import VALUE, Point
+from dosimeter.audits.compare.landscape import strategies as summarised
 from dosimeter.datasets import split
 from dosimeter.engine import Store
 from dosimeter.estimators.losses import losses_from_logits
@@ -138,11 +140,8 @@ def _outcome(
     )
 
 
-def points(outcomes: list[Outcome]) -> list[dict[str, Any]]:
+def points(outcomes: list[Outcome]) -> list[Point]:
     """The points of the picture: mean and range over the repeats, and whether the frontier goes through them."""
-    from dosimeter.audits.compare.page import VALUE
-    from dosimeter.audits.compare.page import strategies as summarised
-
     rows = [(o.strategy, e, a) for o in outcomes for e, a in zip(o.epsilons, o.accuracies, strict=True)]
     return summarised(
         np.array([e for _, e, _ in rows]),

@@ -104,7 +104,7 @@ def of_fits(folder: Path, data: str, fits: dict[str, GoodnessOfFit]) -> dict[str
 
 def of_landscape(folder: Path, which: str, data: str, outcomes: list[landscape.Outcome]) -> dict[str, str]:
     """The landscape with its frontier and the marginal densities."""
-    from dosimeter.audits.compare.page import landscape_chart
+    from dosimeter.audits.compare.charts import landscape_chart
     from dosimeter.report.canvas import Canvas
     from dosimeter.report.theme import WIDE
 

@@ -38,7 +38,7 @@ def of_fits(data: str, fits: dict[str, GoodnessOfFit]) -> dict[str, str]:
 
 def of_landscape(data: str, settings: dict[str, Any], outcomes: list[landscape.Outcome]) -> dict[str, str]:
     """The strategies on the frontier and the most accurate of each category and length, with Theorem 2."""
-    on_line = {p["name"] for p in landscape.points(outcomes) if p["frontier"]}
+    on_line = {p.name for p in landscape.points(outcomes) if p.frontier}
     best: dict[tuple[str, int], landscape.Outcome] = {}
     for o in outcomes:
         key = o.strategy.group, o.strategy.epochs

@@ -33,6 +33,7 @@ from dosimeter.evidence import Counts, OneRun, Scores, fair_coins, fresh_seed, m
 if TYPE_CHECKING:
     from dosimeter.audits.compare import compare
     from dosimeter.audits.gradients import audit_gradients
+    from dosimeter.audits.gradients.opacus_hook import OpacusTranscript
     from dosimeter.audits.members_only import audit_members_only
     from dosimeter.audits.model import audit_model
     from dosimeter.audits.one_run import audit_one_run
@@ -40,26 +41,39 @@ if TYPE_CHECKING:
     from dosimeter.audits.scores import audit_scores
     from dosimeter.audits.shift.guard import check_shift
     from dosimeter.audits.training import audit_training
+    from dosimeter.engine import RunOptions, Store
+    from dosimeter.training import Privacy, Recipe
 
-__version__ = "0.1.0"
+__version__ = "0.1.0"  # the only place; pyproject.toml and the command line read it here
 
+# Imported when they are asked for: they stand on more than NumPy and SciPy.
 _LATER = {
     "Audit": "dosimeter.audits.result",
+    "OpacusTranscript": "dosimeter.audits.gradients.opacus_hook",
+    "Privacy": "dosimeter.training.recipe",
+    "Recipe": "dosimeter.training.recipe",
+    "RunOptions": "dosimeter.engine.options",
+    "Store": "dosimeter.engine.store",
     "audit_gradients": "dosimeter.audits.gradients.run",
     "audit_members_only": "dosimeter.audits.members_only.run",
     "audit_model": "dosimeter.audits.model.run",
     "audit_one_run": "dosimeter.audits.one_run.run",
     "audit_scores": "dosimeter.audits.scores.run",
     "audit_training": "dosimeter.audits.training.run",
-    "compare": "dosimeter.audits.compare.run",
     "check_shift": "dosimeter.audits.shift.guard",
-}  # the audits are imported when they are asked for: they stand on more than NumPy and SciPy
+    "compare": "dosimeter.audits.compare.run",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module 'dosimeter' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Name what is public, for tab completion."""
+    return [*__all__, "__version__"]
 
 
 __all__ = [
@@ -73,8 +87,13 @@ __all__ = [
     "Guarantee",
     "InputError",
     "OneRun",
+    "OpacusTranscript",
+    "Privacy",
     "PrivacyRegion",
+    "Recipe",
+    "RunOptions",
     "Scores",
+    "Store",
     "Validity",
     "account",
     "advantage",

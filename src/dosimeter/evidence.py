@@ -269,7 +269,7 @@ def fair_coins(records: int, seed: int | None = None, *, groups: Any = None) -> 
         A mask with True for the records to train on.
 
     >>> fair_coins(8, seed=1).tolist()
-    [False, False, True, True, False, True, True, False]
+    [True, True, True, False, True, False, True, True]
     """
     count = check.whole("records", records, 1, "pass the number of audit records", MOST_RECORDS)
     key = fresh_seed() if seed is None else check.seed(seed)
@@ -410,15 +410,15 @@ def persons(name: str, ids: Any, records: int) -> Persons:
     except Exception:  # whatever an object raises that is asked for its values
         array = np.empty((0, 0))
     if array.dtype.kind == "O" and array.ndim == 1:
-        empty = next((i for i, v in enumerate(array.tolist()) if v is None or v != v), None)
+        empty = next((i for i, v in enumerate(array.tolist()) if _is_missing(v)), None)
         if empty is not None:
             raise InputError(f"{name}[{empty}] is missing; every record needs the id of a person.")
-        array = np.array([str(v) for v in array.tolist()])
+        array = np.array([str(int(v) if isinstance(v, float) and v.is_integer() else v) for v in array.tolist()])
     if array.ndim != 1 or array.dtype.kind not in "biufUSM":
         raise InputError(f"{name} must be a flat array of ids, got {check.show(ids)}; pass one id for each record.")
     if array.size != records:
         raise InputError(f"{name} has {array.size} ids for {records} records; pass one id for each record.")
-    absent = np.isnan(array) if array.dtype.kind == "f" else np.zeros(1, bool)
+    absent = array != array if array.dtype.kind in "fM" else np.zeros(1, bool)  # NaN and NaT
     if absent.any():
         raise InputError(f"{name}[{int(np.argmax(absent))}] is missing; every record needs the id of a person.")
     names, first, place = np.unique(array, return_index=True, return_inverse=True)
@@ -435,13 +435,29 @@ def two_sides(groups: Any, members: int, nonmembers: int) -> tuple[Persons, Pers
             f"groups must be a pair (ids of members, ids of non-members), got {check.show(groups)}; pass two arrays."
         )
     sides = persons("groups[0]", groups[0], members), persons("groups[1]", groups[1], nonmembers)
-    shared = np.intersect1d(sides[0].names.astype(str), sides[1].names.astype(str))
+    shared = np.intersect1d(*(_spelled(side.names) for side in sides))
     if shared.size:
         raise InputError(
             f"groups: {check.show(shared[0].item())} is a member and a non-member ({shared.size} such persons); "
             "put all records of a person on one side."
         )
     return sides
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except Exception:  # a missing value of pandas equals nothing, and differs from nothing either
+        return True
+
+
+def _spelled(names: Any) -> Any:
+    """Ids as texts, 1 and 1.0 alike: a column with a gap anywhere is read as floats."""
+    texts = names.astype(str)
+    if names.dtype.kind in "bf":
+        whole = (names == np.floor(names)) & (np.abs(names) < 2**53)
+        texts[whole] = names[whole].astype(np.int64).astype(str)
+    return texts
 
 
 def _parted(ids: Persons, member: BoolArray) -> tuple[Any, Any]:

@@ -42,7 +42,7 @@ def epsilon_from_rates(fpr: ArrayLike, fnr: ArrayLike, delta: float = 0.0) -> Fl
 def boundary(fnr: ArrayLike, epsilon: float, delta: float) -> tuple[FloatArray, FloatArray]:
     """The FPRs that R(ε, δ) allows at an FNR: (lowest, highest)."""
     x = np.asarray(fnr, float)
-    up, down = np.exp(np.minimum(epsilon, 700.0)), np.exp(-np.asarray(epsilon))  # inf · 0 is no number
+    up, down = np.exp(np.minimum(epsilon, 700.0)), np.exp(-np.asarray(epsilon))  # inf · 0 is not a number
     low = np.maximum.reduce([np.zeros_like(x), 1 - delta - up * x, (1 - delta - x) * down])
     high = np.minimum.reduce([np.ones_like(x), 1 + (delta - x) * down, delta + (1 - x) * up])
     return low, high

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -230,12 +231,13 @@ def _read_npz(path: Path, limit: int) -> Columns:
                     f"{path} holds {len(entries)} arrays, and at most {_MOST_MEMBERS} are read; join them into fewer."
                 )
             _check_size(sum(entry.file_size for entry in entries), limit, path)
-            for entry in entries:
+            names = [entry.filename.removesuffix(".npy") for entry in entries]  # NumPy reads both forms of a name
+            twice = next((name for name, count in Counter(names).items() if count > 1), None)
+            if twice is not None:
+                raise InputError(f"{path}: array {show(twice)[1:-1]} is there more than once; keep one of them.")
+            for name, entry in zip(names, entries, strict=True):
                 if entry.filename.endswith(".npy"):
-                    name = entry.filename[:-4]
-                    if name in arrays:
-                        raise InputError(f"{path}: array {show(name)[1:-1]} is there more than once; keep one of them.")
-                    arrays[name] = _read_member(archive, entry, path)
+                    arrays[name] = _read_member(archive, entry, path, limit)
     except InputError:
         raise
     except (zipfile.BadZipFile, EOFError, OSError, ValueError, NotImplementedError, RuntimeError) as error:
@@ -247,7 +249,7 @@ def _read_npz(path: Path, limit: int) -> Columns:
     return arrays
 
 
-def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> npt.NDArray[Any]:
+def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path, limit: int) -> npt.NDArray[Any]:
     name = show(entry.filename[:-4])[1:-1]
     with archive.open(entry) as stream:
         version = np.lib.format.read_magic(stream)
@@ -258,6 +260,8 @@ def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -
         size = math.prod(shape) * max(dtype.itemsize, 1)
         if size > entry.file_size:
             raise InputError(f"{path}: array {name} claims {size} bytes but holds {entry.file_size}; write it again.")
+        if len(shape) == 1 and dtype.kind in "biuf":  # scores and the like, which become float64
+            _check_size(8 * shape[0], limit, path)
     with archive.open(entry) as stream:
         array: npt.NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
     return array

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from training_games import simulated
 
 from dosimeter import InputError, Scores
 from dosimeter.audits.gate import InvalidAuditError, Outcome, gate, junit, markdown, passed
-from dosimeter.audits.result import Audit
+from dosimeter.audits.result import Audit, FailedTraining, TrainingCounts
 from dosimeter.audits.scores import audit_scores
 from dosimeter.audits.shift.guard import Guard
 from dosimeter.cli import main
@@ -34,7 +35,7 @@ def test_rules(audit: Audit) -> None:
     low = audit.headline.low
     assert gate(audit, max_epsilon=low + 0.01)[0].outcome is Outcome.PASS
     assert gate(audit, max_epsilon=low - 0.01)[0].outcome is Outcome.FAIL
-    tpr = audit.curve["tpr_at_fpr"][1]["tpr"]
+    tpr = audit.curve.tpr_at_fpr[1].tpr
     kept, broken = (gate(audit, max_tpr_at_fpr={0.01: limit})[0].outcome for limit in (tpr, tpr - 0.01))
     assert kept is Outcome.PASS and broken is Outcome.FAIL
     assert outcome(gate(audit, min_confidence=0.95), "min-confidence") is Outcome.PASS
@@ -95,14 +96,29 @@ def test_neighbours(audit: Audit) -> None:
     assert passed(gate(both, max_epsilon=limit, require_neighbours="add/remove"))
 
 
-def test_failed_trainings(audit: Audit) -> None:
-    for counts, kept in (({"computed": 200, "failed": 2}, True), ({"computed": 199, "failed": 2}, False)):
-        counted = replace(audit, metadata={**audit.metadata, "trainings": {"cached": 0, **counts}})
-        verdicts = gate(counted, max_epsilon=50, allow_undecided=True)
-        assert (outcome(verdicts, "failed trainings") is Outcome.PASS) is kept
-        assert passed(gate(counted, max_epsilon=50, allow_undecided=True, allow_failed=True))
-    lost = replace(audit, metadata={**audit.metadata, "trainings": {"asked": 100, "computed": 50, "missing": 50}})
-    assert outcome(gate(lost, max_epsilon=50), "failed trainings") is Outcome.FAIL
+def test_failed_trainings() -> None:
+    audit = simulated(1.0, 1, shadows=16, runs=184)
+    asked = audit.metadata.trainings.asked
+    assert asked == 200
+    why = FailedTraining(stage="challenges", index=0, seed=1, reason="out of memory")
+    for failed, kept in ((2, True), (3, False)):
+        counts = TrainingCounts(asked=asked, done=asked - failed, failed=failed)
+        told = replace(audit, metadata=replace(audit.metadata, trainings=counts, failed=(why,) * failed))
+        options = {"max_epsilon": 50, "max_delta": 1.0, "allow_undecided": True}
+        assert (outcome(gate(told, **options), "failed trainings") is Outcome.PASS) is kept
+        assert passed(gate(told, **options, allow_failed=True))
+    missing = TrainingCounts(asked=asked, done=asked - 50)
+    with pytest.raises(InputError, match="trainings were asked for"):
+        gate(replace(audit, metadata=replace(audit.metadata, trainings=missing)), max_epsilon=50)
+
+
+def test_much_confidence_and_equal_scores_are_undecided() -> None:
+    sure = audit_scores(SCORES, confidence=0.9995, resamples=0)
+    verdict = gate(sure, max_epsilon=sure.headline.low + 0.01)[0]
+    assert verdict.outcome is Outcome.UNDECIDED and "99.9 %" in verdict.reason
+    equal = audit_scores(Scores(np.zeros(200), np.zeros(200)), resamples=0)
+    verdict = gate(equal, max_epsilon=1)[0]
+    assert verdict.outcome is Outcome.UNDECIDED and "all scores are equal" in verdict.reason
 
 
 def test_an_audit_without_evidence_does_not_pass(audit: Audit) -> None:

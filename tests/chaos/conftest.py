@@ -26,11 +26,22 @@ class Sizes:
 
 SHORT = Sizes(kills=8, flips=100, full=12, limits=1, writers=1, hostile=300, bombs=5)
 LONG = Sizes(kills=200, flips=2000, full=200, limits=25, writers=25, hostile=10_000, bombs=50)
+GOALS = {  # of the long form, by the beginning of what is counted
+    "kills of": 200,
+    "stored files damaged": 2000,
+    "damages found": 2000,
+    "hostile audit files": 10_000,
+    "fuzz calls": 100_000,
+}
+
+
+def is_long():
+    return os.environ.get("DOSIMETER_CHAOS") == "long"
 
 
 @pytest.fixture(scope="session")
 def sizes():
-    return LONG if os.environ.get("DOSIMETER_CHAOS") == "long" else SHORT
+    return LONG if is_long() else SHORT
 
 
 @pytest.fixture
@@ -57,3 +68,7 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.section("chaos")
         for name, number in totals.items():
             terminalreporter.write_line(f"{number:8d}  {name}")
+    for name, goal in GOALS.items() if totals and is_long() else ():
+        number = sum(count for counted, count in totals.items() if counted.startswith(name))
+        word = "reached" if number >= goal else "MISSED"
+        terminalreporter.write_line(f"goal {word}: {name} … {number} of {goal}")

@@ -114,6 +114,23 @@ class TestZip:
             read_columns(tmp_path / "a.npz")
 
     @pytest.mark.filterwarnings("ignore:Duplicate name")
+    def test_two_forms_of_one_name(self, tmp_path):
+        np.savez(tmp_path / "a.npz", members=np.zeros(3), nonmembers=np.ones(3))
+        with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+            archive.writestr("members", archive.read("nonmembers.npy"))
+        with pytest.raises(InputError, match=r"a\.npz: array members is there more than once"):
+            read_columns(tmp_path / "a.npz")
+
+    def test_small_numbers_count_as_what_they_become(self, tmp_path, monkeypatch):
+        np.savez_compressed(
+            tmp_path / "a.npz", members=np.zeros(10_000, np.int8), images=np.zeros((100, 300), np.uint8)
+        )
+        monkeypatch.setenv("DOSIMETER_MAX_BYTES", "79999")
+        with pytest.raises(InputError, match=r"unpacks to 80000 bytes"):
+            read_columns(tmp_path / "a.npz")
+        monkeypatch.setenv("DOSIMETER_MAX_BYTES", "80000")
+        assert read_columns(tmp_path / "a.npz")["members"].dtype == np.int8
+
     def test_an_array_that_is_there_twice(self, tmp_path):
         content = io.BytesIO()
         np.save(content, np.arange(3.0))

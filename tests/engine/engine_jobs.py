@@ -98,3 +98,9 @@ def allocate(task, shared):
 
 def odd_info(task, shared):
     return {"a": np.float32(2.0)}, {"loss": float("nan"), "pair": (1, np.int64(2)), "array": np.arange(2)}
+
+
+def late_torch(task, shared):
+    import torch
+
+    return {"values": torch.randn(3).numpy()}, {}

@@ -140,7 +140,7 @@ def test_ctrl_c(tmp_path, start, whole_group):
     assert process.returncode not in (0, None)
     kept = len(store.ls())
     assert kept >= 1
-    assert f"dosimeter: stopped; {kept} of 60 tasks are kept in {store.folder}: run the same again to go on" in err
+    assert f"dosimeter: stopped; {kept} of 60 tasks are kept in {store.folder}: run the same again to resume" in err
     assert err.count("Traceback") == 1  # the script's own KeyboardInterrupt, none of a worker
     wait_until_gone(tmp_path)
     assert store.verify() == []

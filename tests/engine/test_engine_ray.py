@@ -19,6 +19,8 @@ from dosimeter.engine import LostWorkersError, Store, Task, driver, run, scratch
 
 ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'dosimeter[ray]'")
 
+pytestmark = pytest.mark.xdist_group("ray")  # one worker: a second cluster would want the same port
+
 X = {"x": np.random.default_rng(0).normal(size=(700, 300))}
 
 
@@ -194,7 +196,7 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_cluster(tmp_path):
     _, err = process.communicate(timeout=60)
     kept = len(store.ls())
     assert process.returncode not in (0, None) and 4 <= kept < 60
-    assert f"stopped; {kept} of 60 tasks are kept in {store.folder}: run the same again to go on" in err
+    assert f"stopped; {kept} of 60 tasks are kept in {store.folder}: run the same again to resume" in err
     assert store.verify() == []
 
 

@@ -55,6 +55,19 @@ def test_products_have_the_same_bits_inline_and_in_workers():
     assert inline[0][2] == {"threads": "1"}
 
 
+def test_torch_is_seeded_also_for_the_task_that_imports_it():
+    torch = pytest.importorskip("torch")
+    expected = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        expected.append(torch.randn(3).numpy())
+    found = list(run(jobs.late_torch, tasks(3), engine="local", workers=2, progress=False))
+    np.testing.assert_array_equal([result.arrays["values"] for result in found], expected)
+    before = list(sys.meta_path)
+    list(run(jobs.draw, tasks(1), engine="inline", progress=False))
+    assert sys.meta_path == before
+
+
 def test_inline_puts_back_what_it_changes():
     random.seed(5)
     before, threads = random.getstate(), os.environ.get("OMP_NUM_THREADS")

@@ -13,7 +13,8 @@ import pytest
 
 from dosimeter import InputError
 from dosimeter.engine import DamagedEntryWarning, Removed, Store
-from dosimeter.engine.store import MARKER, _sealed
+from dosimeter.engine._store_entries import sealed
+from dosimeter.engine.store import MARKER
 
 A, B = "a" * 64, "b" * 64
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs pipes and links")
@@ -192,7 +193,7 @@ def resealed(store, key, change):
         fields["sha256"] = hashlib.sha256(npz.read_bytes()).hexdigest()
     if "bytes" in fields:
         fields["bytes"] = npz.stat().st_size
-    manifest.write_bytes(_sealed(fields, None))
+    manifest.write_bytes(sealed(fields, None))
 
 
 def header_of_10_gb(npz, fields):
@@ -306,3 +307,49 @@ def test_a_store_opens_only_with_its_key(store, tmp_path, monkeypatch):
     monkeypatch.setenv("DOSIMETER_STORE_KEY", "short")
     with pytest.raises(InputError, match="has 5 characters; take at least 16"):
         Store(tmp_path / "new")
+
+
+def test_a_store_of_somebody_else_is_not_said_to_be_tidied(store, monkeypatch):
+    store.put(A, {"x": np.zeros(3)})
+    file = store.folder / A[:2] / f"{A}.npz"
+
+    def refuse(path, *given, **more):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.unlink", refuse)
+        patch.setattr("pathlib.Path.rename", refuse)
+        assert store.gc(older_than=0, dry_run=True).keys == [A]
+        with pytest.raises(PermissionError, match=A):
+            store.gc(older_than=0)
+        content = file.read_bytes()
+        file.write_bytes(b"")
+        with pytest.warns(DamagedEntryWarning, match="cannot be moved"):
+            assert store.verify() == [A]
+        file.write_bytes(content)
+    assert A in store
+    assert store.gc(older_than=0).keys == [A] and A not in store
+
+
+def test_folders_in_place_of_files_stay(store):
+    store.put(A, {"x": np.zeros(3)})
+    file = store.folder / A[:2] / f"{A}.npz"
+    file.unlink()
+    file.mkdir()
+    with pytest.warns(DamagedEntryWarning, match="quarantine"):
+        assert store.get(A) is None
+    for path in store.folder.glob("quarantine/*"):
+        os.utime(path, (0, 0))
+    assert store.gc().leftovers == store.gc(dry_run=True).leftovers + 1 == 1
+    assert [path.is_dir() for path in store.folder.glob("quarantine/*")] == [True]
+
+
+def test_a_marker_that_cannot_be_read_says_why(store, monkeypatch):
+    store.put(A, {"x": np.zeros(3)})
+
+    def refuse(*given, **more):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("os.open", refuse)
+    with pytest.raises(InputError, match="Permission denied"):
+        Store(store.folder)

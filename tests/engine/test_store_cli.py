@@ -49,7 +49,7 @@ def test_ls(folder):
 
 def test_verify(folder):
     sound = call("verify", folder)
-    assert (sound.exit_code, "as it was written" in sound.stdout) == (0, True)
+    assert (sound.exit_code, "is intact" in sound.stdout) == (0, True)
     damage(folder, A)
     found = call("verify", folder, "--json")
     assert found.exit_code == 1

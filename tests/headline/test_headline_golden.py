@@ -4,10 +4,11 @@ import time
 
 import numpy as np
 import pytest
+from scipy import special, stats
 
 from dosimeter import InputError, OneRun, Scores, Validity, fair_coins, lower_bound, ranked
 from dosimeter.estimators.headline import Bins, coins_bound, pools_bound, rank_bins
-from dosimeter.estimators.headline.pools import leaks_of
+from dosimeter.estimators.headline.pools import _Search, leaks_of
 
 
 def coins_case(seed: int, records: int, mu: float) -> tuple[np.ndarray, np.ndarray]:
@@ -150,6 +151,17 @@ def test_any_sizes_give_a_number_below_the_ceiling(sizes: tuple[int, int], dista
         assert 0 <= found.low <= found.details["largest_provable"]
 
 
+@pytest.mark.parametrize(("inside", "outside"), [(7, 300), (103, 97), (205, 410), (300, 7), (1010, 990)])
+def test_the_ceiling_is_that_of_the_better_perfect_attack(inside: int, outside: int) -> None:
+    included = np.arange(inside + outside) < inside
+    weak = np.arange(inside + outside) % 2.0
+    for perfect in (included.astype(float), -np.arange(included.size, dtype=float)):  # two values, all different
+        for evidence in (OneRun, lambda x, mask: Scores(x[mask], x[~mask])):
+            for delta in (0.0, 1e-3):
+                most = lower_bound(evidence(weak, included), delta=delta).details["largest_provable"]
+                assert lower_bound(evidence(perfect, included), delta=delta).low <= most
+
+
 def test_add_remove_is_half_of_replace_without_delta() -> None:
     scores = pools_case(9, 1.0, (400, 600))
     assert lower_bound(scores, neighbours="add/remove").low == pytest.approx(lower_bound(scores).low / 2)
@@ -159,9 +171,31 @@ def test_claim_says_whose_epsilon_the_counts_and_the_ceiling() -> None:
     claim = lower_bound(pools_case(4, 1.0, (1000, 1000)), delta=1e-5).claim
     assert "for replacing one record" in claim and "ranked higher" in claim and "1 of 20 audits" in claim
     perfect = lower_bound(Scores(np.arange(50.0) + 50, np.arange(50.0)))
-    assert perfect.claim.endswith("This is the most that an audit of so many records can prove.")
+    assert perfect.claim.endswith("This is close to the most that an audit of so many records can prove.")
     silent = lower_bound(Scores(np.arange(50.0), np.arange(50.0)))
     assert "A perfect attack on so many records could have proven" in silent.claim
+
+
+def test_counts_of_a_claim_can_be_checked_or_it_says_that_some_count_more() -> None:
+    """Of a claim that says nothing of weights, the counts alone are as rare as it says."""
+    rng = np.random.default_rng(5)
+    plain = 0
+    for mu in np.repeat([0.4, 1.0, 5.0], 3):
+        included = rng.random(1000) < 0.5
+        run = OneRun(rng.normal(mu * included, 1), included)
+        for found in (lower_bound(run), lower_bound(run.as_scores())):
+            n, k, other, below = (found.details["tested"][name] for name in _TESTED)
+            if found.neighbours == "add/remove":
+                tail = stats.binom.sf(k + other - below - 1, n + other, special.expit(found.low))
+            else:
+                tail = stats.nchypergeom_fisher.sf(k - 1, n + other, k + below, n, np.exp(found.low))
+            weighed = "the more it counts" in found.claim
+            assert found.low == 0 or (tail > 0.05) == weighed
+            plain += found.low > 0 and not weighed
+    assert plain > 2
+
+
+_TESTED = ("upper", "upper_members", "lower", "lower_members")
 
 
 def test_scores_the_wrong_way_round_are_named() -> None:
@@ -169,6 +203,21 @@ def test_scores_the_wrong_way_round_are_named() -> None:
     turned = lower_bound(Scores(-scores.members, -scores.nonmembers))
     assert any("the wrong way round" in warning for warning in turned.warnings)
     assert not lower_bound(scores).warnings
+    few = lower_bound(Scores(np.arange(15.0), np.arange(100.0, 1100.0)))
+    assert any("the wrong way round" in warning for warning in few.warnings)
+    assert not lower_bound(Scores(np.arange(5.0), np.arange(5.0) + 10)).warnings
+
+
+def test_margins_of_hidden_records_do_not_decide_later_tables() -> None:
+    """Tables that the margins leave nothing to chance in are planned all the same: later sizes build on them."""
+    records = np.full(6, 30)
+    sizes = []
+    for hidden in ([15, 15, 15, 15], [30, 0, 0, 30]):  # as many members, the same labels revealed
+        search = _Search.of(Bins(records, np.array([*hidden[:2], 15, 15, *hidden[2:]])), 0.0, 0.05, "replace", False)
+        view = search.learner.view(2, 4)
+        plans = search.plans(view, np.zeros(3), planned_at=0.0, chosen={})
+        sizes.append({kind: plan.size for kind, plan in plans.items()})
+    assert sizes[0] == sizes[1] and set(sizes[0]) == set(view.tested)
 
 
 def test_cost_grows_like_a_sort() -> None:

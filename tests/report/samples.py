@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from dosimeter.accounting import DpSgd
 from dosimeter.audits.model import audit_model
-from dosimeter.audits.result import Audit, Guard
+from dosimeter.audits.result import Audit
 from dosimeter.audits.scores import audit_scores
 from dosimeter.evidence import Scores
 
@@ -34,10 +35,25 @@ AGES = ("under 25", "25 to 40", "over 40")
 @cache
 def full(noise: float = 1.1, shift: float = 0.0, guard: bool = True) -> Audit:
     """Everything a model audit may hold: a model that has learnt the young by heart, trained with noise."""
+    notes = {"model": "a classifier", "unit_of_privacy": "one record", "clipping": "norm 1.0"}
+    return audited("age", AGES, notes, noise=noise, shift=shift, guard=guard)
+
+
+def audited(
+    group: str,
+    ages: tuple[str, str, str],
+    notes: dict[str, Any],
+    *,
+    noise: float = 1.1,
+    shift: float = 0.0,
+    guard: bool = True,
+    persons: tuple[Any, Any] | None = None,
+) -> Audit:
+    """The audit of a model whose losses are known, by the names of its groups and the notes of its caller."""
     rng = np.random.default_rng(1)
     records = rng.normal(size=(SIZE, 4)) + shift * (np.arange(SIZE) >= SIDE)[:, None]
-    ages = rng.integers(0, 3, SIZE)
-    shape = np.where(np.arange(SIZE) < SIDE, np.array([0.3, 1.0, 1.6])[ages], 1.6)
+    age = rng.integers(0, 3, SIZE)
+    shape = np.where(np.arange(SIZE) < SIDE, np.array([0.3, 1.0, 1.6])[age], 1.6)
     losses = rng.gamma(shape, 0.9).clip(1e-9)
     known = {row.tobytes(): loss for row, loss in zip(records, losses, strict=True)}
 
@@ -45,31 +61,18 @@ def full(noise: float = 1.1, shift: float = 0.0, guard: bool = True) -> Audit:
         wanted = np.array([known[row.tobytes()] for row in rows])
         return np.stack([-np.log(np.expm1(wanted)), np.zeros(len(rows))], axis=1)
 
-    names, labels = np.array(AGES)[ages], np.zeros(SIZE, int)
+    names, labels = np.array(ages)[age], np.zeros(SIZE, int)
     return audit_model(
         model,
         members=(records[:SIDE], labels[:SIDE]),
         nonmembers=(records[SIDE:], labels[SIDE:]),
         mechanism=DpSgd(noise, 0.02, 1000),
-        subgroups={"age": (names[:SIDE], names[SIDE:])},
+        subgroups={group: (names[:SIDE], names[SIDE:])},
+        groups=persons,
         guard=guard,
         resamples=20,
-        metadata={"model": "a classifier", "unit_of_privacy": "one record", "clipping": "norm 1.0"},
+        metadata=notes,
     )
-
-
-def group(name: str, value: str, epsilon: float, p: float, flagged: bool) -> dict[str, Any]:
-    return {
-        "group": name,
-        "value": value,
-        "members": 300,
-        "nonmembers": 310,
-        "epsilon": epsilon,
-        "advantage": 0.2,
-        "p_value": p,
-        "flagged": flagged,
-        "joint_confidence": 0.95,
-    }
 
 
 def shifted() -> Audit:
@@ -77,14 +80,22 @@ def shifted() -> Audit:
     return full(shift=0.5)
 
 
+@cache
 def hostile() -> Audit:
-    """Names, labels and metadata that try to leave their place."""
-    audit = full()
-    return dataclasses.replace(
-        audit,
-        subgroups=(group(HOSTILE, BREAKOUT, 1.0, 0.1, True), group(HOSTILE, "x" * 5000, 0.5, 0.2, False)),
-        exposed=({"record": HOSTILE, "score": 0.1, "threshold_fpr": 0.0, "label": BREAKOUT},),
-        guard=Guard(False, True, {HOSTILE: BREAKOUT}),
-        distributions={**dict(audit.distributions or {}), "name": HOSTILE + BREAKOUT},
-        metadata={**audit.metadata, "model": HOSTILE, HOSTILE: {BREAKOUT: HOSTILE}, "warnings": [HOSTILE]},
-    )
+    """Names of groups and persons, notes and warnings that try to leave their place."""
+    notes = {"name": BREAKOUT, "model": HOSTILE, HOSTILE: {BREAKOUT: HOSTILE}}
+    persons = tuple([f"{HOSTILE}{BREAKOUT}{side}{i}" for i in range(SIDE)] for side in ("in", "out"))
+    audit = audited(HOSTILE, (BREAKOUT, "x" * 5000, "'\"><b>"), notes, persons=persons)
+    return replace(audit, metadata=replace(audit.metadata, warnings=(HOSTILE,)))
+
+
+@cache
+def without_limits() -> Audit:
+    """An audit of the first version of the files: no bound of a group holds beside another, no TPR has a limit."""
+    values = json.loads(full().to_json())
+    values["schema"] = 1
+    for row in values["subgroups"]:
+        del row["joint_confidence"]
+    for point in values["curve"]["tpr_at_fpr"]:
+        del point["limit_threshold"]
+    return Audit.from_json(json.dumps(values))

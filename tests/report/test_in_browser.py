@@ -132,9 +132,12 @@ def test_arrow_keys_walk_the_values(page: Page, files: dict[str, Path]) -> None:
 def test_hostile_hover_text_is_text(page: Page, files: dict[str, Path]) -> None:
     page.view(1280)
     page.open(files["hostile"])
-    page.mouse(*middle(page, "subgroups", 0.5, 0.4))
-    assert "<script>" in page.run(TIP.format("subgroups"))
-    assert page.run("document.querySelectorAll('.tip *').length") == 0
+    shown = []
+    for height in (0.15, 0.4, 0.6, 0.85):
+        page.mouse(*middle(page, "subgroups", 0.5, height))
+        shown.append(page.run(TIP.format("subgroups")))
+        assert page.run("document.querySelectorAll('.tip *').length") == 0
+    assert any(text and "<script>" in text for text in shown)
 
 
 def test_dark_and_print_change_the_charts_too(page: Page, files: dict[str, Path], tmp_path: Path) -> None:

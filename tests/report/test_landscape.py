@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from test_page import Outline, words_of
 
 from dosimeter._validate import InputError
-from dosimeter.audits.compare.landscape import bandwidth, density, frontier
-from dosimeter.audits.compare.page import GUARANTEED, LOWER, compare_page, strategies
+from dosimeter.audits.compare.landscape import GUARANTEED, LOWER, bandwidth, density, frontier, strategies
+from dosimeter.audits.compare.page import compare_page
 
 POINTS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=14)
 
@@ -87,16 +87,16 @@ def test_repeats_become_one_point_with_their_range() -> None:
         ["g"] * 4,
         [GUARANTEED] * 4,
     )
-    assert [p["name"] for p in points] == ["a", "b"]
-    assert (points[0]["epsilon"], points[0]["epsilon_low"], points[0]["epsilon_high"]) == (1.5, 1.0, 2.0)
-    assert points[0]["utility"] == pytest.approx(0.85) and points[0]["repeats"] == 2
-    assert all(p["frontier"] for p in points)
+    assert [p.name for p in points] == ["a", "b"]
+    assert (points[0].epsilon, points[0].epsilon_low, points[0].epsilon_high) == (1.5, 1.0, 2.0)
+    assert points[0].utility == pytest.approx(0.85) and points[0].repeats == 2
+    assert all(p.frontier for p in points)
 
 
 def test_a_lower_bound_is_on_no_frontier() -> None:
     kinds = [LOWER, GUARANTEED, GUARANTEED]
     points = strategies(np.array([0.1, 3.0, 5.0]), np.array([0.99, 0.8, 0.7]), list("abc"), ["g"] * 3, kinds)
-    assert [p["frontier"] for p in points] == [False, True, False]
+    assert [p.frontier for p in points] == [False, True, False]
 
 
 def test_the_landscape_ranks_guarantees_and_not_lower_bounds() -> None:
@@ -104,7 +104,8 @@ def test_the_landscape_ranks_guarantees_and_not_lower_bounds() -> None:
     private, weak = samples.full(guard=False), samples.bare(1.6)
     page = compare_page([private, weak], ["DP", "not attacked well"], [0.8, 0.9])
     shown = words_of(page, "landscape")
-    stated = private.region["upper"]["epsilon"]  # type: ignore[index]
+    assert private.region is not None
+    stated = private.region.upper.epsilon
     assert f"On the frontier: DP (ε {stated:.4g}, utility 0.8)." in shown
     assert "Open marks stand at a lower bound, because no guarantee is known (not attacked well)" in shown
     assert "smaller is better" not in page and "densit" not in page

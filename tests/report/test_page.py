@@ -24,7 +24,7 @@ from dosimeter._validate import InputError
 from dosimeter.audits import page as audit_page
 from dosimeter.audits.page import facts
 from dosimeter.audits.page.record import FIELDS, MEANING
-from dosimeter.audits.result import Audit
+from dosimeter.audits.result import Audit, Metadata, Risk, StarCurve
 from dosimeter.audits.scores import audit_scores
 from dosimeter.estimate import Validity
 from dosimeter.evidence import Scores
@@ -231,7 +231,7 @@ def test_every_chart_has_a_text_alternative_and_tables_have_heads(pages: dict[st
     assert len(page.all("caption")) == len(page.all("table")) > 5
     assert all(attrs.get("scope") in ("col", "row") for attrs in page.all("th"))
     caption = re.search(r'id="roc-caption">(.*?)</figcaption>', pages["full"])
-    assert caption is not None and f"{samples.full().curve['auc']:.4g}" in caption[1]
+    assert caption is not None and f"{samples.full().curve.auc:.4g}" in caption[1]
 
 
 def test_bare_audit_leaves_sections_out_and_says_not_stated(pages: dict[str, str]) -> None:
@@ -256,10 +256,9 @@ def test_a_page_read_back_from_json_is_the_same(pages: dict[str, str]) -> None:
 
 def test_bounds_of_groups_are_said_to_hold_together(pages: dict[str, str]) -> None:
     audit = samples.full()
-    assert f"The largest bound is ε ≥ {audit.subgroups[0]['epsilon']:.4g} for age = under 25" in pages["full"]
+    assert f"The largest bound is ε ≥ {audit.subgroups[0].epsilon:.4g} for age = under 25" in pages["full"]
     assert "All 4 bounds hold at once with 95 % confidence." in pages["full"]
-    older = [{k: v for k, v in row.items() if k != "joint_confidence"} for row in audit.subgroups]
-    alone = audit_page.to_html(dataclasses.replace(audit, subgroups=tuple(older)))
+    alone = audit_page.to_html(samples.without_limits())
     assert "hold at once" not in alone and "the largest of them need not hold" in alone
 
 
@@ -267,10 +266,9 @@ def test_a_limit_of_the_tpr_is_shown_only_where_one_holds(pages: dict[str, str])
     audit = samples.bare()
     point = facts.tpr_at(audit, 0.01)
     assert point is not None
-    assert f"truly at least {share(point['tpr_low'])} with 95 % confidence" in pages["bare"]
+    assert f"truly at least {share(point.tpr_low)} with 95 % confidence" in pages["bare"]
     assert "members from those that it was trained on" in pages["bare"]
-    older = [{k: v for k, v in p.items() if k != "limit_threshold"} for p in audit.curve["tpr_at_fpr"]]
-    none = audit_page.to_html(dataclasses.replace(audit, curve={**audit.curve, "tpr_at_fpr": older}))
+    none = audit_page.to_html(samples.without_limits())
     assert "truly at least" not in none and "for a limit" in none
 
 
@@ -293,9 +291,9 @@ def test_measured_proven_and_allowed_are_kept_apart(pages: dict[str, str]) -> No
     text = words_of(pages["bare"], "person")
     measured, rest = text.split("Proven: which guarantees are excluded")
     proven, allowed = rest.split("Allowed: what a guarantee means")
-    for point in audit.curve["tpr_at_fpr"]:
-        assert f"Members found when {100 * point['fpr']:.3g} % of the non-members are accused" in measured
-        assert f"{100 * point['tpr']:.3g} %" in measured
+    for point in audit.curve.tpr_at_fpr:
+        assert f"Members found when {100 * point.fpr:.3g} % of the non-members are accused" in measured
+        assert f"{100 * point.tpr:.3g} %" in measured
     for bound in audit.estimates[:2]:
         assert f"no training with a guarantee below ε = {bound.low:.4g} at δ = 1e-05" in proven
         tested = bound.details["tested"]
@@ -353,7 +351,7 @@ def test_epsilon_star_has_one_value_for_each_form(pages: dict[str, str]) -> None
     assert f"the empirical form of Epsilon*, is {seen:.4g} " in text
     assert f"The parametric form, from normal fits, is {fitted:.4g}." in text
     found = facts.star(audit, 50)
-    assert found is not None and found["epsilon"][found["best"]] == seen == max(found["epsilon"])
+    assert found is not None and found.epsilon[found.best] == seen == max(found.epsilon)
 
 
 def test_epsilon_star_says_that_it_cannot_tell() -> None:
@@ -388,22 +386,22 @@ def test_marked_points_do_not_move() -> None:
     rows = audit_page.charts(audit)["roc"]["datasets"]
     drawn = {(row["x"], row["y"]) for data in rows.values() for row in data if "text" in row and "y" in row}
     for point in facts.tpr_points(audit):
-        assert (point["fpr"], point["tpr"]) in drawn
+        assert (point.fpr, point.tpr) in drawn
     star = facts.star(audit, 50)
-    assert star is not None and star["fpr"].size <= 51
-    assert star["epsilon"][star["best"]] == max(star["epsilon"])
+    assert star is not None and star.fpr.size <= 51
+    assert star.epsilon[star.best] == max(star.epsilon)
 
 
 def test_roc_lines_agree_with_the_definition() -> None:
     curve = samples.bare().curve
     lines = facts.roc_lines(samples.bare(), 60)
     assert lines is not None
-    for x, low in zip(lines["fpr"], lines["tpr_low"], strict=True):
+    for x, low in zip(lines.fpr, lines.tpr_low, strict=True):
         by_hand = max(
-            (t for t, f in zip(curve["tpr_low"], curve["fpr_high"], strict=True) if f <= x * (1 + 1e-12)), default=0
+            (t for t, f in zip(curve.tpr_low, curve.fpr_high, strict=True) if f <= x * (1 + 1e-12)), default=0
         )
         assert low == by_hand
-    assert np.all(np.diff(lines["tpr"]) >= 0) and np.all(lines["tpr_low"] <= lines["tpr"] + 1e-12)
+    assert np.all(np.diff(lines.tpr) >= 0) and np.all(lines.tpr_low <= lines.tpr + 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -425,13 +423,14 @@ def test_corners_draw(members: list[float], nonmembers: list[float]) -> None:
 def test_infinite_guarantees_and_star_without_finite_supremum() -> None:
     audit = samples.full()
     upper = tuple(dataclasses.replace(g, epsilon=math.inf) for g in audit.upper)
-    star = {"fpr": [0.1, 0.2], "fnr": [0.0, 0.5], "epsilon": [None, 1.0], "best": 0}
+    star = StarCurve(fpr=(0.1, 0.2), fnr=(0.0, 0.5), epsilon=(None, 1.0), best=0)
     bounds = tuple(e for e in audit.estimates if not e.method.startswith("epsilon-star"))
     audit = dataclasses.replace(audit, estimates=bounds)
     page = audit_page.to_html(dataclasses.replace(audit, upper=upper, region=None, star=star))
     Outline(page)
     assert "The largest value is not finite" in page and "can promise nothing" in page
-    empty = dataclasses.replace(audit, star={**star, "epsilon": [None, None]}, curve={}, risk={}, metadata={})
+    none = dataclasses.replace(star, epsilon=(None, None))
+    empty = dataclasses.replace(audit, star=none, curve=None, risk=Risk(words=()), metadata=Metadata())
     assert 'id="star"' not in audit_page.to_html(empty) and 'id="roc"' not in audit_page.to_html(empty)
 
 

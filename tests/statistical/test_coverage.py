@@ -14,14 +14,14 @@ from dosimeter import OneRun, Scores, fair_coins, selftest
 from dosimeter.audits.model import audit_model
 from dosimeter.estimators.lower_bound import lower_bound
 from dosimeter.estimators.ranked import ranked
-from dosimeter.selftest import Row, broken
+from dosimeter.selftest import CoverageRow, broken
 
 FALSE_ALARM = 1e-5  # of each test of a level below, were the level used to the full
 Draw = Callable[[np.random.Generator], Scores | OneRun]
 
 
 @pytest.fixture(scope="module")
-def table() -> list[Row]:
+def table() -> list[CoverageRow]:
     return list(selftest.rows(trials=16, records=200, seed=11))
 
 
@@ -42,10 +42,10 @@ def violations(draw: Draw, truth: float, trials: int, **arguments: object) -> in
 class TestTable:
     """Wrong with probability at most `selftest.FALSE_ALARM` = 0.001, over all rows together."""
 
-    def test_no_valid_bound_breaks_its_level(self, table: list[Row]) -> None:
+    def test_no_valid_bound_breaks_its_level(self, table: list[CoverageRow]) -> None:
         assert broken(table) == []
 
-    def test_every_way_in_is_on_trial(self, table: list[Row]) -> None:
+    def test_every_way_in_is_on_trial(self, table: list[CoverageRow]) -> None:
         bounds = {row.estimator.split(":")[0].split(",")[0] for row in table if row.is_bound}
         assert bounds >= {"lower_bound", "audit_scores", "audit_model", "audit_one_run", "audit_training", "claim"}
         assert {row.estimator for row in table if "replace" in row.estimator}
@@ -59,22 +59,22 @@ class TestTable:
         }
         assert len(table) == selftest.count_rows()
 
-    def test_uncorrected_scans_break_it(self, table: list[Row]) -> None:
+    def test_uncorrected_scans_break_it(self, table: list[CoverageRow]) -> None:
         """The check can fail: the same rows relabelled as bounds are reported."""
         naive = [replace(row, is_bound=True) for row in table if row.estimator == "bayesian, naive"]
         assert any("no leak" in row.mechanism for row in broken(naive))
 
-    def test_gaussian_assumption_fails_on_laplace(self, table: list[Row]) -> None:
+    def test_gaussian_assumption_fails_on_laplace(self, table: list[CoverageRow]) -> None:
         row = next(r for r in table if r.estimator == "gaussian, uniform" and r.mechanism.startswith("Laplace"))
         assert row.rate > 0.5 and not row.is_bound
 
-    def test_something_is_proven(self, table: list[Row]) -> None:
+    def test_something_is_proven(self, table: list[CoverageRow]) -> None:
         """A bound that is always 0 would hold too."""
         for row in table:
             if row.is_bound and row.truth >= 1 and row.mechanism.startswith(("Laplace", "randomised")):
                 assert row.mean > 0.1 * row.truth or "as if" in row.estimator, row
 
-    def test_replacing_leaks_twice_what_removing_does(self, table: list[Row]) -> None:
+    def test_replacing_leaks_twice_what_removing_does(self, table: list[CoverageRow]) -> None:
         rows = [row for row in table if row.mechanism == "Laplace ε=1, one model" and row.estimator.startswith("lower")]
         replaced, removed = rows
         assert (replaced.truth, removed.truth) == (2.0, 1.0)
@@ -228,7 +228,7 @@ def test_one_run_that_reveals_everything_at_once(estimator: Callable) -> None:
 
 
 def test_row_arithmetic() -> None:
-    row = Row("g", "e", "m", 0.0, 0.0, "finite-sample", True, 200, 10, 0.05, 0.1)
+    row = CoverageRow("g", "e", "m", 0.0, 0.0, "finite-sample", True, 200, 10, 0.05, 0.1)
     assert row.rate == 0.05
     assert row.p_value == pytest.approx(0.5452, abs=1e-3)  # P[Bin(200, .05) ≥ 10]
     assert broken([row]) == []

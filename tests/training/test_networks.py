@@ -106,7 +106,7 @@ class TestNetworks:
         members = np.random.default_rng(1).random((2, len(x))) < 0.7
         found = {
             strategy: list(
-                train_many(model, recipe, (x, y), members, [3, 4], evaluate_on="data", strategy=strategy, processes=1)
+                train_many(model, recipe, (x, y), members, [3, 4], evaluate_on="data", strategy=strategy, workers=1)
             )
             for strategy in ("auto", "sequential")
         }

@@ -63,7 +63,7 @@ def stubborn(indices, seed):
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_scikit_learn(processes):
-    for one in train_foreign(forest, MEMBERS, SEEDS, FLAT, processes=processes):
+    for one in train_foreign(forest, MEMBERS, SEEDS, FLAT, workers=processes):
         expected = forest(np.flatnonzero(MEMBERS[one.index]), SEEDS[one.index]).predict_proba(FLAT)
         assert one.failed is None and one.seed == SEEDS[one.index]
         assert (one.outputs == expected).all()

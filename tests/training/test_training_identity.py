@@ -1,8 +1,10 @@
 """Two functions have one identity only if they are the same code on the same data."""
 
 import argparse
+import array
 import builtins
 import collections
+import contextvars
 import decimal
 import enum
 import functools
@@ -10,6 +12,7 @@ import io
 import logging
 import os
 import pathlib
+import pkgutil
 import random
 import re
 import socket
@@ -19,13 +22,14 @@ import sys
 import threading
 import types
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from functools import partial
 
 import numpy as np
 import pytest
 
 from dosimeter import InputError
+from dosimeter.training.foreign import named_files
 from dosimeter.training.identity import ambient, identity
 
 SCALE = np.arange(4.0)
@@ -204,7 +208,70 @@ def generic(value):
     return function
 
 
+def liar(kind):
+    """A subclass whose pickles hold nothing."""
+    return type("Liar", (kind,), {"__reduce_ex__": lambda self, protocol: (list, ())})
+
+
+class Sentinel(Plain):
+    def __reduce__(self):
+        return "SENTINEL"
+
+
+class Watch(logging.Logger):
+    pass
+
+
+def given(thing, value):
+    thing.epochs = value
+    return thing
+
+
+def model_of(value):
+    pydantic = pytest.importorskip("pydantic")
+    return pydantic.create_model("Made", epochs=(int, value))
+
+
+def module_with(value):
+    return type("Lazy", (types.ModuleType,), {"EPOCHS": property(lambda self: value)})("lazy")
+
+
+def module_that_answers(value):
+    module = types.ModuleType("answers")
+
+    def find(name):
+        if name == "EPOCHS":
+            return value
+        raise AttributeError(name)
+
+    module.__getattr__ = find
+    return module
+
+
 HOLDERS = {
+    "list that lies": lambda v: liar(list)([v]),
+    "dict that lies": lambda v: liar(dict)(v=v),
+    "tuple that lies": lambda v: liar(tuple)([v]),
+    "int that lies": lambda v: liar(int)(v),
+    "float that lies": lambda v: liar(float)(v),
+    "text that lies": lambda v: liar(str)(v),
+    "bytes that lie": lambda v: liar(bytes)(v),
+    "array that lies": lambda v: np.array([v]).view(liar(np.ndarray)),
+    "sentinel": Sentinel,
+    "logger of one's own": lambda v: given(Watch("x"), v),
+    "attribute of a logger": lambda v: given(logging.Logger("x"), v),
+    "partial as a method": lambda v: type("C", (), {"__call__": functools.partialmethod(print, v)}),
+    "metadata of a field": lambda v: make_dataclass("C", [("a", int, field(default=0, metadata={"v": v}))]),
+    "factory of a field": lambda v: make_dataclass("C", [("a", int, field(default_factory=lambda: v))]),
+    "fields of pydantic": model_of,
+    "property of a module": module_with,
+    "module that answers": module_that_answers,
+    "order of attributes": lambda v: types.SimpleNamespace(**dict([("a", 1), ("b", 2)][:: 3 - 2 * v])),
+    "view of a dict": lambda v: {1: 0}.keys() if v == 1 else {0: 1}.values(),
+    "kind of bytes": lambda v: bytearray(b"x") if v == 1 else memoryview(b"x"),
+    "format of bytes": lambda v: memoryview(array.array("if"[v - 1], [0])),
+    "attribute of a property": lambda v: type("C", (), {"p": given(type("P", (property,), {})(len), v)}),
+    "attribute of a static method": lambda v: type("C", (), {"p": given(staticmethod(len), v)}),
     "namespace": lambda v: argparse.Namespace(epochs=v),
     "simple namespace": lambda v: types.SimpleNamespace(epochs=v),
     "object": Plain,
@@ -338,7 +405,17 @@ def test_pandas_and_scikit_learn():
         assert identity(closure(make(1))) != identity(closure(make(4)))
 
 
+def shared_memory():
+    from multiprocessing.shared_memory import SharedMemory
+
+    memory = SharedMemory(create=True, size=8)
+    weakref.finalize(memory, memory.unlink)
+    return memory
+
+
 OPAQUE = {
+    "context": lambda: contextvars.ContextVar("x"),
+    "shared memory": shared_memory,
     "file": lambda: io.BytesIO(b"x"),
     "socket": socket.socket,
     "database": lambda: sqlite3.connect(":memory:"),
@@ -420,6 +497,76 @@ def test_objects_that_answer_by_raising():
         identity(closure([deep]))
 
 
+def test_replaced_where_a_library_calls_it(monkeypatch):
+    from sklearn.linear_model import LogisticRegression, _logistic
+
+    def train(indices, seed):
+        return LogisticRegression().fit
+
+    before = identity(train)
+    assert before.replaced == ()
+    with monkeypatch.context() as patch:
+        patch.setattr(_logistic, "_logistic_regression_path", lambda *given, **more: 0)
+        assert identity(train) != before
+        assert identity(train).replaced == ("sklearn.linear_model._logistic._logistic_regression_path",)
+    with monkeypatch.context() as patch:  # by an object
+        patch.setattr(_logistic, "_logistic_regression_path", Trainer(1))
+        one = identity(train)
+        patch.setattr(_logistic, "_logistic_regression_path", Trainer(2))
+        assert len({before, one, identity(train)}) == 3
+        assert one.replaced == ("sklearn.linear_model._logistic._logistic_regression_path",)
+    with monkeypatch.context() as patch:  # by another method of the library
+        patch.setattr(LogisticRegression, "predict", LogisticRegression.decision_function)
+        assert identity(train) != before
+    with monkeypatch.context() as patch:  # in what the library stands on
+        patch.setattr(np.linalg, "norm", lambda *given, **more: 0)
+        assert identity(train).replaced == ("numpy.linalg.norm",)
+    assert identity(train) == before
+
+
+def test_what_code_takes_from_a_library_in_a_closure(monkeypatch):
+    def made(library):
+        return lambda indices, seed: library.tree.DecisionTreeClassifier
+
+    import sklearn.tree
+
+    train = made(sklearn)
+    before = identity(train)
+    with monkeypatch.context() as patch:
+        patch.setattr(sklearn.tree, "DecisionTreeClassifier", sklearn.tree.DecisionTreeRegressor)
+        assert identity(train) != before
+    assert identity(train) == before
+
+    plain_function = identity(closure(sklearn.tree.export_text))
+    with monkeypatch.context() as patch:
+        patch.setattr(sklearn.tree.export_text, "__kwdefaults__", {"max_depth": 3})
+        assert identity(closure(sklearn.tree.export_text)) != plain_function
+
+
+def test_frames_of_callers_are_refused():
+    def train(indices, seed):
+        return sys._getframe(1).f_locals["epochs"]
+
+    with pytest.raises(InputError, match=r"train reads the frames of its callers.*pass key="):
+        identity(train)
+
+
+def test_annotations_and_descriptions_count_where_they_are_read():
+    class Config:
+        """One."""
+
+        epochs: int = 1
+
+    def train(indices, seed):
+        return Config.__annotations__, Config.__doc__
+
+    before = identity(train)
+    Config.__annotations__["epochs"] = float
+    changed = identity(train)
+    Config.__doc__ = "Two."
+    assert len({before, changed, identity(train)}) == 3
+
+
 def test_generators_that_every_task_seeds_do_not_count():
     def train(indices, seed):
         return np.random.permutation, random.random(), random.shuffle, np.random.shuffle
@@ -475,9 +622,21 @@ def through_loaded_modules(indices, seed):
     return getattr(sys.modules["deep.config"], "EPOCHS")  # noqa: B009
 
 
-@pytest.mark.parametrize(
-    "function", [through_import, through_local_alias, through_text, through_helper, through_loaded_modules]
-)
+def through_a_resolver(indices, seed):
+    return pkgutil.resolve_name("deep.config:EPOCHS")
+
+
+def through_a_text_for_others(indices, seed, config={"_target_": "deep.config.EPOCHS"}):  # noqa: B006
+    return pkgutil.resolve_name(config["_target_"])
+
+
+THROUGH = [
+    *(through_import, through_local_alias, through_text, through_helper, through_loaded_modules),
+    *(through_a_resolver, through_a_text_for_others),
+]
+
+
+@pytest.mark.parametrize("function", THROUGH)
 def test_modules_of_the_user_count_by_their_values(modules, function):
     import deep.config
 
@@ -525,16 +684,34 @@ def test_of_a_namespace_only_what_is_taken_counts(monkeypatch):
     assert identity(takes) != before[0]
 
 
-def test_globals_by_text(monkeypatch):
-    def train(indices, seed):
-        return globals()["SCALE"]
+def by_globals(indices, seed):
+    return globals()["SCALE"]
 
+
+def by_itself(indices, seed):
+    return by_itself.__globals__["SCALE"]
+
+
+def by_frame(indices, seed):
+    return sys._getframe().f_globals["SCALE"]
+
+
+@pytest.mark.parametrize("train", [by_globals, by_itself, by_frame])
+def test_globals_by_text(monkeypatch, train):
     before = identity(train)
     monkeypatch.setitem(globals(), "SCALE", 3)
     assert identity(train) != before
 
 
+alias = os.getenv
+
 ENVIRONMENT = {
+    "alias": lambda: alias("DOSE_EPOCHS"),
+    "words": lambda: os.environ["_".join(["DOSE", "EPOCHS"])],
+    "format": lambda name="x": os.environ["DOSE_%s" % name],  # noqa: UP031
+    "in a name": lambda: [value for name, value in os.environ.items() if "EPOCH" in name],
+    "begins": lambda: {name: value for name, value in os.environ.items() if name.startswith("DOSE")},
+    "in a text": lambda: os.path.expandvars("a/${DOSE_EPOCHS}"),
     "item": lambda: os.environ["DOSE_EPOCHS"],
     "getenv": lambda: os.getenv("DOSE_EPOCHS", "3"),
     "prefix": lambda name="x": os.environ[f"DOSE_{name}"],
@@ -557,7 +734,7 @@ def test_environment_variables_that_are_named_count(monkeypatch, way):
 
 
 SCRIPT = """
-import argparse, numpy as np, sys
+import argparse, dataclasses, logging, numpy as np, sys
 from dosimeter.training.identity import identity
 DATA, NAMES = np.arange(5), {"b", "a", "c", ("d", 1), frozenset({"e", "f"})}
 KINDS = {int, str, np.float64}
@@ -569,10 +746,16 @@ class Base:
     tags = {"x", "y"}
     def fit(self): return 1 in {3, 4, "x"}
 def helper(): return sys.argv[2]
-def train(indices, seed): return Base().fit(), DATA[indices], NAMES, KINDS, ARGS, object()
+LOG = logging.getLogger("mine")
+@dataclasses.dataclass
+class Fields:
+    some: list = dataclasses.field(default_factory=lambda: [1], metadata={"a": len})
+def train(indices, seed): return Base().fit(), DATA[indices], NAMES, KINDS, ARGS, object(), LOG, Fields()
 def reads(indices, seed): return helper()
 def parses(indices, seed): return parser.parse_args()
-print(identity({"reads": reads, "parses": parses}.get(USE, train)).text)
+parse = parser.parse_args
+def aliased(indices, seed): return parse()
+print(identity({"reads": reads, "parses": parses, "aliased": aliased}.get(USE, train)).text)
 """
 
 
@@ -586,6 +769,54 @@ def test_the_same_in_another_process(tmp_path):
 
 
 def test_the_command_line_of_a_script_counts(tmp_path):
-    for use in ("global", "reads", "parses"):
+    for use in ("global", "reads", "parses", "aliased"):
         assert run(tmp_path, "--epochs", "0", use=use) != run(tmp_path, "--epochs", "50", use=use)
     assert run(tmp_path, "--report", "a") == run(tmp_path, "--report", "b"), "what changes no value changes no key"
+
+
+def test_a_module_that_is_imported_later_changes_no_key(tmp_path):
+    """What is loaded when an audit begins depends on what ran before it in the process."""
+    (tmp_path / "mine.py").write_text(
+        "import sys\nfrom dosimeter.training.identity import identity\n"
+        "def train(indices, seed):\n    from sklearn.tree import DecisionTreeClassifier\n    import sklearn\n"
+        "    return sklearn.tree.DecisionTreeClassifier().fit([[0], [1]], [0, 1])\n"
+        "assert 'sklearn' not in sys.modules\n"
+        "before = identity(train)\ntrain(0, 0)\nassert identity(train) == before\n"
+    )
+    subprocess.run([sys.executable, str(tmp_path / "mine.py")], check=True)
+
+
+def test_settings_of_libraries_in_this_process(monkeypatch):
+    import sklearn
+
+    assert ambient() == {}
+    with sklearn.config_context(assume_finite=True):
+        assert "assume_finite" in ambient()["sklearn"]
+    with decimal.localcontext() as context:
+        context.prec = 5
+        assert ambient()["decimal"].startswith("(5,")
+    torch = pytest.importorskip("torch")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert ambient() == {"autocast": "torch.bfloat16"}
+    with torch.no_grad():
+        assert ambient() == {"gradients": "False"}
+    assert ambient() == {}
+
+
+def test_files_and_variables_that_a_command_names(tmp_path, monkeypatch):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "train.py").write_text("import os\nprint(os.environ['DOSE_EPOCHS'])")
+    (tmp_path / "run.sh").write_text("train --epochs ${DOSE_EPOCHS:-3} $PWD")
+    (tmp_path / "conf.yaml").write_text("epochs: 3")
+    for command in (["python", "-m", "deep.train"], ["sh", "run.sh"], ["train", "--config=conf.yaml"]):
+        found = [named_files(command, tmp_path)]
+        if "conf" not in command[-1]:
+            for value in ("1", "2"):
+                monkeypatch.setenv("DOSE_EPOCHS", value)
+                found.append(named_files(command, tmp_path))
+            monkeypatch.delenv("DOSE_EPOCHS")
+        for file in ("deep/train.py", "run.sh", "conf.yaml"):
+            with (tmp_path / file).open("a") as stream:
+                stream.write("\n")
+        found.append(named_files(command, tmp_path))
+        assert len({str(one) for one in found}) == len(found) > 1, command

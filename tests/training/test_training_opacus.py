@@ -67,7 +67,7 @@ def test_as_opacus(factory, strategy, sampling, clip):
     )
     chosen = np.zeros((1, 60), bool)
     chosen[0, members] = True
-    mine = next(train_many(factory, recipe, (X, Y), chosen, [11], strategy=strategy, processes=1, return_models=True))
+    mine = next(train_many(factory, recipe, (X, Y), chosen, [11], strategy=strategy, workers=1, return_models=True))
     theirs = with_opacus(factory, recipe, members, 11, expected=10)
     assert set(theirs) == set(mine.state)
     for name, value in theirs.items():
@@ -107,7 +107,7 @@ def test_chunks_of_per_example_gradients_add_up(monkeypatch):
         for size in (1, 2**24):
             monkeypatch.setattr(module, limit, size)
             trained = train_many(
-                plain_conv, recipe, (X, Y), chosen, [1, 2], strategy=strategy, processes=1, return_models=True
+                plain_conv, recipe, (X, Y), chosen, [1, 2], strategy=strategy, workers=1, return_models=True
             )
             found.append(next(trained).state)
         for name in found[0]:
@@ -122,7 +122,7 @@ def test_noise_has_the_size_that_is_accounted_for():
 
     recipe = Recipe(steps=1, batch_size=10, dp=Privacy(1.3, 0.7), learning_rate=1.0)
     blank, labels = np.zeros((40, 400), np.float32), np.arange(40)
-    common = {"processes": 1, "return_models": True}
+    common = {"workers": 1, "return_models": True}
     moved, start = (
         next(train_many(factory, way, (blank, labels), np.ones((1, 40), bool), [3], **common)).state["weight"]
         for way in (recipe, Recipe(steps=1, learning_rate=1e-30))

@@ -181,7 +181,7 @@ class TestRefusals:
         self.refuse("cannot train this model: it has no Conv2d", strategy="convolutional")
         self.refuse("LayerNorm", strategy="dense", factory=sample_models.normed_net)
         self.refuse("group", group=0)
-        self.refuse("processes", processes=0)
+        self.refuse("workers", workers=0)
         self.refuse("evaluate_on", evaluate_on="everything")
         self.refuse("evaluate_on has records of shape", evaluate_on=self.X[:, :, :4])
         self.refuse("recipe", recipe="fast")
@@ -197,4 +197,4 @@ class TestRefusals:
         norm = torch.nn.BatchNorm2d
         factory = lambda: torch.nn.Sequential(norm(1), torch.nn.Flatten(), torch.nn.Linear(64, 3))  # noqa: E731
         self.refuse("BatchNorm2d, which mixes", factory=factory, recipe=Recipe(epochs=1, dp=Privacy(1.0)))
-        assert len(list(train_many(factory, Recipe(epochs=1), (self.X, self.Y), self.ALL, [0, 1], processes=1))) == 2
+        assert len(list(train_many(factory, Recipe(epochs=1), (self.X, self.Y), self.ALL, [0, 1], workers=1))) == 2

@@ -44,7 +44,7 @@ def test_what_is_stored_is_not_trained_again(tmp_path):
     assert not any(one.cached for one in first) and all(one.cached for one in again)
     same(first, again)
     same(first, train(None))
-    assert all(one.cached for one in train(store, processes=2))  # the engine is no part of the key
+    assert all(one.cached for one in train(store, workers=2))  # the engine is no part of the key
     transcripts = {"recipe": replace(RECIPE, batch_size=None, dp=Privacy(1.0)), "neighbour": Neighbour(removed=0)}
     watched, again = train(store, **transcripts), train(store, **transcripts)
     assert all(one.cached for one in again)
@@ -140,7 +140,7 @@ SIXTY = (
 
 
 def sixty(store, pipe=None):
-    found = list(train_many(*SIXTY, evaluate_on="data", group=4, processes=1, store=store))
+    found = list(train_many(*SIXTY, evaluate_on="data", group=4, workers=1, store=store))
     if pipe is not None:
         pipe.send(sum(one.cached for one in found))
     return found
@@ -228,4 +228,4 @@ def test_a_training_that_raises_is_tried_again_and_reported(tmp_path):
 
 def test_ray_trains_the_same(tmp_path):
     pytest.importorskip("ray", reason="dosimeter[ray]")
-    same(train(None), train(Store(tmp_path), engine="ray", processes=2))
+    same(train(None), train(Store(tmp_path), engine="ray", workers=2))

@@ -42,7 +42,7 @@ def _steps(phase: Phase, budget: FloatArray, gaussian: str) -> tuple[FloatArray,
     else:
         plain = np.sqrt(2 * np.log(1.25 / scale)) / phase.noise
         proven = bool(np.all(log_delta_from_mu(plain, mu) <= np.log(scale)))
-    plain = np.where(budget >= 1, 0.0, plain)  # (0, 1)-DP is no promise at all, so it always holds
+    plain = np.where(budget >= 1, 0.0, plain)  # (0, 1)-DP promises nothing, so it always holds
     return _amplify(plain, phase.rate), proven
 
 
@@ -57,9 +57,25 @@ _UNPROVEN = (
 
 
 def naive(value: Mechanism, *, delta: float, gaussian: str = "classic", method: str | None = None) -> Guarantee:
-    """Every step's ε added up, Σ ln(1 + q(e^{ε₀} − 1)), with δ₀ = δ / Σq.
+    """Add up ε over all steps: Σ ln(1 + q(e^{ε₀} − 1)), with δ₀ = δ / Σq.
 
     With `gaussian="classic"` this is the column "naive" of Table 1 of "That which we call private" (2019).
+
+    Args:
+        value: The mechanism.
+        delta: The δ of the guarantee.
+        gaussian: How one step is bounded, "classic" or "exact".
+        method: A name for the guarantee, other than "naive" or "naive-exact".
+
+    Returns:
+        The guarantee.
+
+    Raises:
+        InputError: If an argument is out of range, or these neighbours have no such bound.
+
+    >>> from dosimeter import DpSgd
+    >>> round(naive(DpSgd(4.0, 0.01, 100), delta=1e-5).epsilon, 2)
+    2.33
     """
     value = mechanism(value)
     delta = check.delta(delta, zero=False, why_not_zero="the Gaussian mechanism has no finite ε at δ = 0")
@@ -86,12 +102,30 @@ def advanced(
     split: str | float = "best",
     method: str | None = None,
 ) -> Guarantee:
-    """√(2 ln(1/(fδ)) Σε²) + Σ m(ε) with δ₀ = (1−f)δ / Σq for each step, for the best share f or a given one.
+    """Compose all steps by the advanced theorem.
 
-    `mean` is the expected loss of a step: "drv" ε(e^ε − 1) (Dwork, Rothblum, Vadhan 2010), "tanh" ε·tanh(ε/2) (the
-    same theorem with the exact mean of randomised response, tighter), or "square" ε². `split="percent"` searches
-    f = 0.01 … 0.99 only: with the classic step and "drv" that is the column "advanced" of Table 1 of "That which
-    we call private" (2019). Jayaraman and Evans (2019) take "square" and f = ½.
+    ε = √(2 ln(1/(fδ)) Σε²) + Σ m(ε) with δ₀ = (1−f)δ / Σq for each step. With the classic step, "drv" and "percent"
+    this is the column "advanced" of Table 1 of "That which we call private" (2019). Jayaraman and Evans (2019) take
+    "square" and f = ½.
+
+    Args:
+        value: The mechanism.
+        delta: The δ of the guarantee.
+        gaussian: How one step is bounded, "classic" or "exact".
+        mean: The expected loss m of a step: "drv" ε(e^ε − 1) (Dwork, Rothblum, Vadhan 2010), "tanh" ε·tanh(ε/2) (the
+            same theorem with the exact mean of randomised response, tighter), or "square" ε².
+        split: The share f: "best", "percent" (the best of 0.01 … 0.99) or a number.
+        method: A name for the guarantee, other than "advanced" or "advanced-exact".
+
+    Returns:
+        The guarantee.
+
+    Raises:
+        InputError: If an argument is out of range, or these neighbours have no such bound.
+
+    >>> from dosimeter import DpSgd
+    >>> round(advanced(DpSgd(4.0, 0.01, 100), delta=1e-5).epsilon, 2)
+    1.26
     """
     value = mechanism(value)
     delta = check.delta(delta, zero=False, why_not_zero="advanced composition spends part of δ")

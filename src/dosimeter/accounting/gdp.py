@@ -23,7 +23,23 @@ def clt_mu(phases: tuple[Phase, ...]) -> float:
 
 
 def gdp_clt(value: Mechanism, *, delta: float, method: str = "gdp-clt") -> Guarantee:
-    """ε of the Gaussian mechanism that many sampled steps tend to; it may lie on either side of the truth."""
+    """Give ε of the Gaussian mechanism that many sampled steps tend to; it may lie on either side of the truth.
+
+    Args:
+        value: The mechanism.
+        delta: The δ.
+        method: A name for the result.
+
+    Returns:
+        The value, with `is_bound` False.
+
+    Raises:
+        InputError: If an argument is out of range.
+
+    >>> from dosimeter import DpSgd
+    >>> round(gdp_clt(DpSgd(1.1, 0.02, 5000), delta=1e-5).epsilon, 2)
+    7.64
+    """
     value = mechanism(value)
     delta = check.delta(delta, zero=False, why_not_zero="the Gaussian mechanism has no finite ε at δ = 0")
     mu = clt_mu(only(value, (PhaseKind.GAUSSIAN, PhaseKind.POISSON), method))

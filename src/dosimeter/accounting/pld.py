@@ -125,10 +125,26 @@ class LossProfile:
 
 
 def pld(value: Mechanism, *, delta: float, grid: float | None = None, method: str = "pld") -> Guarantee:
-    """ε from the privacy-loss distribution of all steps; for full batches from the exact Gaussian formula.
+    """Bound ε by the privacy-loss distribution of all steps; for full batches, by the exact Gaussian formula.
 
-    Where rounding or a coarse grid would make it larger than what RDP or composition shows, their bound is reported,
-    as the details say.
+    Where rounding or a coarse grid would make it larger than what RDP or composition shows, their bound is reported, as
+    the details say.
+
+    Args:
+        value: The mechanism.
+        delta: The δ of the guarantee.
+        grid: The width of the grid of losses; by default it suits the mechanism.
+        method: A name for the guarantee.
+
+    Returns:
+        The guarantee.
+
+    Raises:
+        InputError: If an argument is out of range, or these neighbours have no such bound.
+
+    >>> from dosimeter import DpSgd
+    >>> round(pld(DpSgd(1.1, 0.02, 5000), delta=1e-5).epsilon, 2)
+    7.86
     """
     value = mechanism(value)
     delta = check.delta(delta, zero=False, why_not_zero="the Gaussian mechanism has no finite ε at δ = 0")
@@ -165,7 +181,23 @@ def _cheap_bounds(value: Mechanism, phases: tuple[Phase, ...], delta: float) -> 
 
 
 def exact(value: Mechanism, *, delta: float, method: str = "gaussian") -> Guarantee:
-    """The exact ε of full-batch steps: together they are one Gaussian mechanism with μ = √Σ steps/noise²."""
+    """Give the exact ε of full-batch steps: together they are one Gaussian mechanism with μ = √Σ steps/noise².
+
+    Args:
+        value: The mechanism.
+        delta: The δ of the guarantee.
+        method: A name for the guarantee.
+
+    Returns:
+        The guarantee.
+
+    Raises:
+        InputError: If an argument is out of range, or the steps do not see every record.
+
+    >>> from dosimeter import Gaussian
+    >>> round(exact(Gaussian(1.0), delta=1e-5).epsilon, 3)
+    4.377
+    """
     value = mechanism(value)
     delta = check.delta(delta, zero=False, why_not_zero="the Gaussian mechanism has no finite ε at δ = 0")
     mu = gaussian_mu(only(value, (PhaseKind.GAUSSIAN,), method))

@@ -67,7 +67,7 @@ class PrivacyRegion:
 
     @property
     def contradiction(self) -> bool:
-        """Whether a proven lower bound stands above a proven upper bound at a δ that is no larger."""
+        """Whether a proven lower bound stands above a proven upper bound at a δ that is not larger."""
         proven = self.lower.validity.is_bound and self.upper.is_bound
         # A lower bound at a larger δ holds at every smaller one.
         return proven and self.lower.low > self.upper.epsilon and self.lower.delta >= self.upper.delta

@@ -16,7 +16,13 @@ RIDGE = 1e-3
 
 
 class Canaries(NamedTuple):
-    """Features and labels of the canaries, and one sentence on what they are."""
+    """Hold features and labels of the canaries, and one sentence on what they are.
+
+    Attributes:
+        X: The features.
+        y: The labels, or None.
+        description: What they are.
+    """
 
     X: Array
     y: Array | None
@@ -24,9 +30,24 @@ class Canaries(NamedTuple):
 
 
 def mislabelled(X: Any, y: Any, count: int, classes: Any, seed: int) -> Canaries:
-    """Records of the data under a wrong label: `count` different rows, each with a random label other than its own.
+    """Take different records of the data, each with a random label other than its own.
 
-    `classes` is the number of classes (labels 0, 1, …) or the list of labels.
+    Args:
+        X: The records.
+        y: Their labels.
+        count: How many canaries.
+        classes: The number of classes (labels 0, 1, …) or the list of labels.
+        seed: Decides the records and labels.
+
+    Returns:
+        The canaries.
+
+    Raises:
+        InputError: If there are fewer records than canaries, or fewer than two classes.
+
+    >>> canaries = mislabelled([[0.0], [1.0], [2.0]], [0, 1, 0], count=2, classes=2, seed=0)
+    >>> canaries.X.ravel().tolist(), canaries.y.tolist()
+    ([1.0, 2.0], [0, 1])
     """
     rows, labels = _records(X), _labels(y, len(X))
     values = _classes(classes, 2)
@@ -43,12 +64,25 @@ def mislabelled(X: Any, y: Any, count: int, classes: Any, seed: int) -> Canaries
 
 
 def out_of_distribution(X: Any, count: int, seed: int, *, classes: Any = None, kind: str = "corners") -> Canaries:
-    """Records unlike the data but within the range of every feature.
+    """Craft records unlike the data but within the range of every feature.
 
-    `kind="corners"`: every feature is its smallest or its largest observed value, by a fair coin; an image becomes
-    black-and-white noise. `kind="marginals"`: every feature is that of a random record, drawn anew for each feature,
-    so each alone looks right and only their dependence is gone. Labels are drawn from `classes` (a number or a list);
-    without it there are none (`y` is None).
+    Args:
+        X: The records.
+        count: How many canaries.
+        seed: Decides the features and labels.
+        classes: A number or a list, from which labels are drawn; without it there are none.
+        kind: "corners": every feature is its smallest or its largest observed value, by a fair coin; an image becomes
+            black-and-white noise. "marginals": every feature is that of a random record, drawn anew for each feature,
+            so each alone looks right and only their dependence is gone.
+
+    Returns:
+        The canaries.
+
+    Raises:
+        InputError: If the records are not numbers, or an argument is out of range.
+
+    >>> out_of_distribution([[0.0, 5.0], [1.0, 7.0]], count=2, seed=0).X.tolist()
+    [[1.0, 5.0], [0.0, 5.0]]
     """
     rows = _records(X)
     check.choice("kind", kind, KINDS)
@@ -71,12 +105,27 @@ def out_of_distribution(X: Any, count: int, seed: int, *, classes: Any = None, k
 
 
 def clip_bkd(X: Any, y: Any, count: int = 1, *, scale: float = 1.0) -> Canaries:
-    """ClipBKD (Jagielski, Ullman and Oprea 2020, Alg. 2): `count` copies of a point that clipping cannot weaken.
+    """Craft copies of a point that clipping cannot weaken: ClipBKD (Jagielski, Ullman and Oprea 2020, Alg. 2).
 
-    The point lies along the right singular vector of the data with the smallest singular value, `scale` times as long
-    as the mean record, so its gradient stands apart from all others. Its label is the one that a ridge regression on
-    the data gives the least score, hence a wrong one. The sign of the vector makes its largest entry positive. Features
-    may leave their observed range; they are floats.
+    The point lies along the right singular vector of the data with the smallest singular value, so its gradient stands
+    apart from all others. Its label is the one that a ridge regression on the data gives the least score, hence a wrong
+    one. The sign of the vector makes its largest entry positive. Features may leave their observed range; they are
+    floats.
+
+    Args:
+        X: The records.
+        y: Their labels.
+        count: How many copies.
+        scale: The length of the point over that of the mean record.
+
+    Returns:
+        The canaries.
+
+    Raises:
+        InputError: If there are fewer than two classes, or the records hold only zeros.
+
+    >>> clip_bkd([[3.0, 0.1], [-3.0, 0.1]], [0, 1]).X.round(1).tolist()
+    [[0.0, 3.0]]
     """
     rows, labels = _records(X), _labels(y, len(X))
     wanted = check.whole("count", count, 1, "pass the number of copies")

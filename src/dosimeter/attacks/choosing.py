@@ -22,16 +22,27 @@ class Need(NamedTuple):
 
 
 def best_attack(shadows: int) -> str:
-    """The attack to take with this many shadow models: "loss", "rmia" or "lira", each with its default options.
+    """Name the attack to take with this many shadow models, each with its default options.
 
-    - none: "loss". Nothing calibrates the signal, so expect little power at low false positive rates.
-    - 1 to 15: "rmia", offline. One model without a record is enough; at 1 to 4 models it finds several times more
-      members at 0.1 % false positives than LiRA, whose densities are then guesses.
-    - 16 to 63: "lira", online; its variance="auto" is then "bayesian". At 16 models it passes RMIA (AUC .81 against
-      .79, TPR .135 against .123 at 0.1 % FPR in a softmax regression with 10 classes), while the variance of each
-      record alone is still too noisy (TPR .041).
-    - 64 and more: "lira"; variance="auto" takes the variance of each record, as in the paper, which has caught up with
-      the Bayesian one by then (TPR .164 against .165).
+    - none: "loss". Nothing calibrates the signal, so expect little power at low false positive rates. - 1 to 15:
+    "rmia", offline. One model without a record is enough; at 1 to 4 models it finds several times more members at 0.1 %
+    false positives than LiRA, whose densities are then guesses. - 16 to 63: "lira", online; its variance="auto" is then
+    "bayesian". At 16 models it passes RMIA (AUC .81 against .79, TPR .135 against .123 at 0.1 % FPR in a softmax
+    regression with 10 classes), while the variance of each record alone is still too noisy (TPR .041). - 64 and more:
+    "lira"; variance="auto" takes the variance of each record, as in the paper, which has caught up with the Bayesian
+    one by then (TPR .164 against .165).
+
+    Args:
+        shadows: The number of shadow models.
+
+    Returns:
+        "loss", "rmia" or "lira".
+
+    Raises:
+        InputError: If the number is not a whole number from 0.
+
+    >>> [best_attack(shadows) for shadows in (0, 4, 64)]
+    ['loss', 'rmia', 'lira']
     """
     count = check.whole("shadows", shadows, 0, "pass the number of shadow models")
     if count == 0:

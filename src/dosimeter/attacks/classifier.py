@@ -14,11 +14,32 @@ FOLDS = 5
 
 
 def learned(train_features: Any, train_membership: Any, features: Any, *, seed: int, folds: int = FOLDS) -> FloatArray:
-    """Log-odds of membership, one for each row of `features`, by boosted trees fitted on rows of known membership.
+    """Score records by boosted trees fitted on records whose membership is known.
 
     The training rows are dealt into `folds` parts of about the same share of members, equal rows into one part, and one
     classifier is fitted without each part. A row of `features` that is also a training row is scored by the classifier
     that has not seen it; any other row gets the mean of all classifiers. So the same rows may be passed twice.
+
+    Args:
+        train_features: Features (m, d) of rows of known membership.
+        train_membership: Whether each of them is a member.
+        features: Features (n, d) of the rows to score.
+        seed: Decides the folds and the trees.
+        folds: How many parts.
+
+    Returns:
+        Log-odds of membership (n,).
+
+    Raises:
+        InputError: If arrays do not pair up, or there are fewer rows of one kind than folds.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> member = rng.random(400) < 0.5
+    >>> features = rng.normal(size=(400, 2)) + 2 * member[:, None]
+    >>> scores = learned(features, member, features, seed=0)
+    >>> bool(scores[member].mean() > scores[~member].mean())
+    True
     """
     known = table("train_features", train_features)
     member = check.bits("train_membership", train_membership)

@@ -21,7 +21,7 @@ from dosimeter.attacks.signals import Array, blocks, read_signals
 MODES = ("online", "offline")
 VARIANCES = ("auto", "global", "record", "bayesian")
 PRIOR_SHAPE = 2.0  # of the inverse gamma prior: the pooled variance weighs as much as four models
-SMALLEST_VARIANCE = 1e-6  # of a record, as a share of the pooled one: a constant signal is no certainty
+SMALLEST_VARIANCE = 1e-6  # of a record, as a share of the pooled one: a constant signal is not certainty
 CONSTANT = 1e-290  # a variance below it is none
 FURTHEST = 1e150  # standard deviations that can still be squared
 UNDERFLOW = 1e-280
@@ -61,18 +61,39 @@ class Pooled(NamedTuple):
 
 
 def lira(target: Any, shadows: Any, included: Any, *, mode: str = "online", variance: str = "auto") -> FloatArray:
-    """LiRA scores, float64 of the target's shape, high for a likely member.
+    """Score records by LiRA: the likelihood ratio of the signal with and without the record.
 
-    `mode="online"`: log density of the signal among the shadow models trained with the record, minus the log density
-    among those trained without it. `mode="offline"` uses only the models without: Φ((signal − mean) / deviation), as
-    its log-odds, which rank like Φ and do not saturate in the tails.
+    `mode="online"` is the log density of the signal among the shadow models trained with the record, minus the log
+    density among those trained without it. `mode="offline"` uses only the models without: Φ((signal − mean) /
+    deviation), as its log-odds, which rank like Φ and do not saturate in the tails.
 
-    `variance` of the densities: "record", each record's own; "global", one within-record variance pooled over all
-    records (one with, one without); "bayesian", each record's own shrunk to the pooled one: an inverse gamma prior with
-    shape a = 2 and mean parameter at the pooled variance s² gives, from n signals with squares S, a Student-t with
-    2a + n − 1 degrees of freedom and squared scale (a s² + S/2) / (a + (n−1)/2) · (1 + 1/n). "auto" is "record" with
-    64 or more shadow models, 8 on each side of every record, and "bayesian" otherwise: with few models a record's own
-    variance is noise, with many both agree and "record" is the published attack.
+    The variance of the densities is each record's own ("record"), one within-record variance pooled over all records,
+    one with and one without ("global"), or each record's own shrunk to the pooled one ("bayesian"): an inverse gamma
+    prior with shape a = 2 and mean parameter at the pooled variance s² gives, from n signals with squares S, a
+    Student-t with 2a + n − 1 degrees of freedom and squared scale (a s² + S/2) / (a + (n−1)/2) · (1 + 1/n). "auto" is
+    "record" with 64 or more shadow models, 8 on each side of every record, and "bayesian" otherwise: with few models a
+    record's own variance is noise, with many both agree and "record" is the published attack.
+
+    Args:
+        target: Signals (n,) or (T, n) of the target models, high for a likely member.
+        shadows: Signals (K, n) of the shadow models for the same records.
+        included: Booleans (K, n): which shadow model was trained on which record.
+        mode: "online" or "offline".
+        variance: "auto", "global", "record" or "bayesian".
+
+    Returns:
+        Scores of the target's shape, high for a likely member.
+
+    Raises:
+        InputError: If the arrays do not fit together, or a record has too few shadow models.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> included = rng.random((32, 100)) < 0.5
+    >>> signals = rng.normal(2.0 * included)
+    >>> scores = lira(signals[0], signals[1:], included[1:])
+    >>> bool(scores[included[0]].mean() > scores[~included[0]].mean())
+    True
     """
     rule = read_rule(mode, variance)
     signals = read_signals(target, shadows, included)

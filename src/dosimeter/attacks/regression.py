@@ -18,13 +18,32 @@ SMALLEST_SPREAD = 0.1  # as a share of the spread over all non-members
 
 
 def quantile_regression(target: Any, features: Any, reference: Any, *, level: float = 0.9, seed: int = 0) -> FloatArray:
-    """Scores (n,): the signal minus the non-members' median given the features, in units of their spread there.
+    """Score records by how far the signal exceeds what their features predict for a non-member.
 
-    `reference` is a pair (signals, features) of known non-members, other records than the target's. Boosted trees learn
-    the median and the `level` quantile of their signals given the features; the score is
-    (signal − median) / (quantile − median), 1 on the quantile itself, so that a threshold of 1 has a false positive
-    rate of about 1 − `level` for every kind of record, and one order of scores serves all other rates. The spread is
-    never taken below a tenth of the one over all non-members.
+    Boosted trees learn the median and the `level` quantile of the non-members' signals given their features; the score
+    is (signal − median) / (quantile − median), 1 on the quantile itself. So a threshold of 1 has a false positive rate
+    of about 1 − `level` for every kind of record, and one order of scores serves all other rates. The spread is never
+    taken below a tenth of the one over all non-members.
+
+    Args:
+        target: Signals (n,) of the target model.
+        features: Features (n, d) of the same records.
+        reference: A pair (signals, features) of known non-members, other records than the target's.
+        level: The quantile, in (0.5, 1).
+        seed: Decides the trees.
+
+    Returns:
+        Scores (n,), high for a likely member.
+
+    Raises:
+        InputError: If arrays do not pair up, or there are fewer than 40 known non-members.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> features = rng.normal(size=(200, 2))
+    >>> signals = features[:, 0] + rng.normal(size=200)
+    >>> quantile_regression(signals[:100] + 3, features[:100], (signals[100:], features[100:])).shape
+    (100,)
     """
     signals, inputs = _pair("target", target, "features", features)
     if not isinstance(reference, (tuple, list)) or len(reference) != 2:

@@ -55,17 +55,38 @@ def rmia(
     offline_a: float | None = None,
     scale: str = "logit",
 ) -> FloatArray:
-    """RMIA scores in [0, 1], float64 of the target's shape, high for a likely member.
+    """Score records by RMIA: the share of population records that the record's likelihood ratio beats.
 
     With r(x) = p_target(x) / p(x), the score is the share of population records z with r(x) ≥ gamma · r(z). p is the
     mean probability of the true label over the shadow models: half the mean with and half the mean without the record
-    (`mode="online"`), or, when only models without it are used, ((1+a) p_out + 1−a)/2 (`mode="offline"`), where
-    `offline_a` is a in [0, 1], 0.3 unless given: 1 takes p_out as it is, a smaller a suits models that overfit more.
+    (`mode="online"`), or, when only models without it are used, ((1+a) p_out + 1−a)/2 (`mode="offline"`). Scores are
+    multiples of 1/size of the population, and within one target they rank like r(x), whatever gamma and the population.
 
-    `scale` says what the signals are: "logit" (the default: the logit-scaled confidences that LiRA takes, so that one
-    matrix serves both), "log" (log-probabilities, minus the cross-entropy) or "probability". `population` are the
-    columns used as z: indices or a mask; None takes all. Scores are multiples of 1/size of the population, and within
-    one target they rank like r(x), whatever gamma and the population.
+    Args:
+        target: Signals (n,) or (T, n) of the target models, high for a likely member.
+        shadows: Signals (K, n) of the shadow models for the same records.
+        included: Booleans (K, n): which shadow model was trained on which record.
+        population: The columns used as z, indices or a mask; None takes all.
+        mode: "offline" or "online".
+        gamma: The ratio that counts as a win.
+        offline_a: a in [0, 1], by default 0.3: 1 takes p_out as it is, a smaller a suits models that overfit more.
+        scale: What the signals are: "logit" (the logit-scaled confidences that LiRA takes, so that one matrix serves
+            both), "log" (log-probabilities, minus the cross-entropy) or "probability".
+
+    Returns:
+        Scores in [0, 1] of the target's shape, high for a likely member.
+
+    Raises:
+        InputError: If the arrays do not fit together, a signal is impossible on the scale, or a record has too few
+            shadow models.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> included = rng.random((32, 100)) < 0.5
+    >>> signals = rng.normal(2.0 * included)
+    >>> scores = rmia(signals[0], signals[1:], included[1:])
+    >>> bool(scores[included[0]].mean() > scores[~included[0]].mean())
+    True
     """
     signals, rule = _read(target, shadows, included, population, mode, gamma, offline_a, scale)
     ratios, _ = _log_ratios(signals, rule)

@@ -35,15 +35,14 @@ def leave_one_out(attack: str | Callable[..., Any], outputs: Any, included: Any,
     Raises:
         InputError: If the attack or an option is unknown, or a record has too few shadow models for the attack.
 
-    Example:
-        >>> import numpy as np
-        >>> from dosimeter.attacks import leave_one_out
-        >>> outputs = np.array([[3.0, 0.1], [0.2, 2.0], [2.5, 0.3], [0.1, 1.8]])
-        >>> leave_one_out("watson", outputs, outputs > 1).round(2)
-        array([[ 2.85, -0.2 ],
-               [ 0.1 ,  1.8 ],
-               [ 2.35,  0.2 ],
-               [-0.1 ,  1.6 ]])
+    >>> import numpy as np
+    >>> from dosimeter.attacks import leave_one_out
+    >>> outputs = np.array([[3.0, 0.1], [0.2, 2.0], [2.5, 0.3], [0.1, 1.8]])
+    >>> leave_one_out("watson", outputs, outputs > 1).round(2)
+    array([[ 2.85, -0.2 ],
+           [ 0.1 ,  1.8 ],
+           [ 2.35,  0.2 ],
+           [-0.1 ,  1.6 ]])
     """
     signals, mask = read_shadows(outputs, included)
     if signals.shape[0] < 2:

@@ -35,6 +35,7 @@ REFERENCE = "reference model"
 TEXTS = "texts"
 MOMENTS = "token moments"  # mean and deviation of the log-probability at each position
 GRADIENTS = "gradients"
+FEWEST_OF_PAIRS = 6  # models; with fewer, too few would be left to learn from
 FEWEST_TO_TELL = 32  # records; with fewer, models are counterparts by chance
 
 Options = Mapping[str, Any]
@@ -132,7 +133,7 @@ def others_of(included: BoolArray) -> BoolArray:
     would tell which records it was trained on, so its counterpart goes with it.
     """
     others = ~np.eye(len(included), dtype=bool)
-    if included.shape[1] < FEWEST_TO_TELL:
+    if included.shape[1] < FEWEST_TO_TELL or len(included) < FEWEST_OF_PAIRS:
         return others
     place = {row.tobytes(): model for model, row in enumerate(np.packbits(included, axis=1))}
     found = [place.get(row.tobytes()) for row in np.packbits(~included, axis=1)]

@@ -29,13 +29,40 @@ class Ragged(NamedTuple):
 
 
 def mean_log_probability(tokens: Any) -> FloatArray:
-    """Mean log-probability of the tokens: minus the model's loss on the text."""
+    """Average the log-probabilities of the tokens: minus the model's loss on the text.
+
+    Args:
+        tokens: The natural-log probability of each token, one sequence for each text.
+
+    Returns:
+        A score for each text, high for a likely member.
+
+    Raises:
+        InputError: If a value is not finite or above 0.
+
+    >>> mean_log_probability([[-1.0, -3.0], [-0.5]]).tolist()
+    [-2.0, -0.5]
+    """
     ragged = _log_probabilities("tokens", tokens)
     return ragged.sums() / ragged.lengths
 
 
 def reference_ratio(tokens: Any, reference: Any) -> FloatArray:
-    """Mean log-probability minus that under a reference model (Carlini et al. 2021); tokenisers may differ."""
+    """Subtract the mean log-probability under a reference model (Carlini et al. 2021); tokenisers may differ.
+
+    Args:
+        tokens: The natural-log probability of each token, one sequence for each text.
+        reference: The same for the reference model.
+
+    Returns:
+        A score for each text, high for a likely member.
+
+    Raises:
+        InputError: If a value is not finite or above 0, or the texts differ in number.
+
+    >>> reference_ratio([[-1.0, -3.0]], [[-4.0]]).tolist()
+    [2.0]
+    """
     own, other = _log_probabilities("tokens", tokens), _log_probabilities("reference", reference)
     if own.starts.size != other.starts.size:
         raise InputError(
@@ -45,7 +72,21 @@ def reference_ratio(tokens: Any, reference: Any) -> FloatArray:
 
 
 def zlib_ratio(tokens: Any, texts: Sequence[str]) -> FloatArray:
-    """Log-probability of the whole text for each byte of its zlib compression (Carlini et al. 2021)."""
+    """Divide the log-probability of the whole text by the bytes of its zlib compression (Carlini et al. 2021).
+
+    Args:
+        tokens: The natural-log probability of each token, one sequence for each text.
+        texts: The texts themselves.
+
+    Returns:
+        A score for each text, high for a likely member.
+
+    Raises:
+        InputError: If a value is not finite or above 0, or there is not one text for each sequence.
+
+    >>> zlib_ratio([[-1.0, -3.0]], ["hello world"]).round(3).tolist()
+    [-0.211]
+    """
     ragged = _log_probabilities("tokens", tokens)
     if isinstance(texts, str) or len(texts) != ragged.starts.size:
         found = "one string" if isinstance(texts, str) else f"{len(texts)} texts"
@@ -58,15 +99,42 @@ def zlib_ratio(tokens: Any, texts: Sequence[str]) -> FloatArray:
 
 
 def min_k(tokens: Any, k: float = 0.2) -> FloatArray:
-    """Min-K%: mean log-probability of the share `k` of tokens that the model expected least (Shi et al. 2024)."""
+    """Average the log-probabilities of the share `k` of tokens that the model expected least: Min-K% (Shi et al. 2024).
+
+    Args:
+        tokens: The natural-log probability of each token, one sequence for each text.
+        k: The share of the tokens, in (0, 1].
+
+    Returns:
+        A score for each text, high for a likely member.
+
+    Raises:
+        InputError: If a value is not finite or above 0, or the share is out of range.
+
+    >>> min_k([[-1.0, -3.0, -8.0, -0.1]], k=0.5).tolist()
+    [-5.5]
+    """
     return _lowest(_log_probabilities("tokens", tokens), k)
 
 
 def min_k_plus_plus(tokens: Any, means: Any, deviations: Any, k: float = 0.2) -> FloatArray:
-    """Min-K%++: Min-K% of log-probabilities standardised at each position (Zhang et al. 2025).
+    """Take Min-K% of log-probabilities that are standardised at each position: Min-K%++ (Zhang et al. 2025).
 
-    `means` and `deviations` are those of the log-probability of the next token under the model's own distribution over
-    the vocabulary, one for each token. A deviation of 0 (a uniform distribution) makes the token's value 0.
+    Args:
+        tokens: The natural-log probability of each token, one sequence for each text.
+        means: The mean log-probability of the next token under the model's own distribution over the vocabulary, one
+            for each token.
+        deviations: Its standard deviation; 0 (a uniform distribution) makes the token's value 0.
+        k: The share of the tokens, in (0, 1].
+
+    Returns:
+        A score for each text, high for a likely member.
+
+    Raises:
+        InputError: If a value is not finite, lengths differ, or the share is out of range.
+
+    >>> min_k_plus_plus([[-1.0, -3.0]], [[-2.0, -2.0]], [[1.0, 0.5]], k=0.5).tolist()
+    [-2.0]
     """
     own, centre, spread = (
         _log_probabilities("tokens", tokens),

@@ -15,11 +15,24 @@ WATSON_NEED = Need(inside=0, outside=1)
 
 
 def loss(target: Any, *, labels: Any = None) -> FloatArray:
-    """The signal itself as the score: Yeom's attack, one threshold on the loss for all records.
+    """Take the signal itself as the score: Yeom's attack, one threshold on the loss for all records.
 
-    With `labels`, one threshold for each class at a common quantile level: a record's score is the share of the
-    records of its class and model whose signal is lower, ties counted half, (rank − ½)/size in (0, 1). Classes that are
-    harder as a whole then do not look like non-members; a class of few records has few levels.
+    With `labels` there is one threshold for each class, at a common quantile level: a record's score is the share of
+    the records of its class and model whose signal is lower, ties counted half, (rank − ½)/size in (0, 1). Classes that
+    are harder as a whole then do not look like non-members; a class of few records has few levels.
+
+    Args:
+        target: Signals (n,) or (T, n) of the target models, high for a likely member.
+        labels: The class of each record.
+
+    Returns:
+        Scores of the target's shape.
+
+    Raises:
+        InputError: If a signal is not finite, or the labels do not pair up with the records.
+
+    >>> loss([0.1, 0.9, 3.0, 4.0], labels=[0, 0, 1, 1]).tolist()
+    [0.25, 0.75, 0.25, 0.75]
     """
     signals = matrix("target", target)
     if labels is None:
@@ -43,7 +56,22 @@ def _levels(signals: Array, classes: IntArray) -> FloatArray:
 
 
 def watson(target: Any, shadows: Any, included: Any) -> FloatArray:
-    """The signal minus its mean over the shadow models that were trained without the record."""
+    """Subtract from the signal its mean over the shadow models that were trained without the record.
+
+    Args:
+        target: Signals (n,) or (T, n) of the target models, high for a likely member.
+        shadows: Signals (K, n) of the shadow models for the same records.
+        included: Booleans (K, n): which shadow model was trained on which record.
+
+    Returns:
+        Scores of the target's shape, high for a likely member.
+
+    Raises:
+        InputError: If the arrays do not fit together, or a record is in every shadow model.
+
+    >>> watson([3.0, 1.0], [[1.0, 0.0], [2.0, 5.0]], [[False, False], [False, True]]).tolist()
+    [1.5, 1.0]
+    """
     signals = read_signals(target, shadows, included)
     outside = counts(signals.included)[1]
     require_models("watson", WATSON_NEED, *counts(signals.included))

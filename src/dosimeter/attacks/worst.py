@@ -23,10 +23,17 @@ DEFAULT_FOLDS = 4
 
 @dataclass(frozen=True, eq=False)
 class Worst:
-    """The chosen records, the worst first, and what the choice rests on.
+    """Hold the records that were selected, the worst first, and what the choice rests on.
 
-    `weights` are theirs, `all_weights` those of every record. `skipped` are records that no fold could weigh because
-    too few shadow models were trained with or without them; their weight is ½, that of a coin.
+    Attributes:
+        records: The selected records.
+        weights: Their weights.
+        by: What was weighed, "accuracy" or "auc".
+        attack: The attack.
+        folds: The number of parts that the shadow models were dealt into.
+        all_weights: The weights of every record.
+        skipped: Records that no fold could weigh because too few shadow models were trained with or without them; their
+            weight is ½, that of a coin.
     """
 
     records: IntArray
@@ -49,21 +56,44 @@ def select_worst(
     seed: int = 0,
     **options: Any,
 ) -> Worst:
-    """The `count` records with the largest weight: how well the attack tells models with and without the record apart.
+    """Select the records that an attack tells apart best, weighed on shadow models that it has not seen.
 
     The shadow models are dealt into `folds` parts. The models of one part are scored by the attack fitted on all
-    others, so every model is scored once by an attack that has not seen it.
+    others, so every model is scored once by an attack that has not seen it. The weight of a record is:
 
     - `by="accuracy"`: the mean of the shares of right guesses among the models with and those without the record, the
-      accuracy in the game with a fair coin. LiRA online guesses "member" above 0, the other attacks above the middle
-      between the record's mean scores with and without it, each fitted model scored by the other fitted ones; a score
-      on the threshold is half a guess. Holding a model out takes it from its own side of the record, so a record that
-      does not leak weighs a little less than ½.
-    - `by="auc"`: the share of pairs of held-out models of one part, one with the record and one without, that the
-      scores put in the right order. Models of different parts are scored by different fits and are not compared.
+    accuracy against a fair coin. LiRA online guesses "member" above 0, the other attacks above the middle between the
+    record's mean scores with and without it, each fitted model scored by the other fitted ones; a score on the
+    threshold is half a guess. Holding a model out takes it from its own side of the record, so a record that does not
+    leak weighs a little less than ½. - `by="auc"`: the share of pairs of held-out models of one part, one with the
+    record and one without, that the scores put in the right order. Models of different parts are scored by different
+    fits and are not compared.
 
-    `folds=None` makes each model a part of its own for LiRA online by accuracy, and four parts otherwise. Records with
-    equal weight are ordered by the distance between the mean scores of both kinds, then by number.
+    Records with equal weight are ordered by the distance between the mean scores of both kinds, then by number.
+
+    Args:
+        outputs: Signals (K, n) of the shadow models, high for a likely member.
+        included: Booleans (K, n): which model was trained on which record.
+        count: How many records to select.
+        by: "accuracy" or "auc".
+        attack: A name in `SHADOW_ATTACKS`.
+        folds: The number of parts; None makes each model a part of its own for LiRA online by accuracy, and four parts
+            otherwise.
+        seed: Decides the parts.
+        **options: Those of the attack.
+
+    Returns:
+        The records, the worst first, with their weights.
+
+    Raises:
+        InputError: If the attack or an option is unknown, or too few records have enough shadow models.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> included = rng.random((64, 20)) < 0.5
+    >>> outputs = rng.normal(np.where(np.arange(20) == 7, 9.0, 0.0) * included)
+    >>> select_worst(outputs, included, 1).records.tolist()
+    [7]
     """
     signals, mask = read_shadows(outputs, included)
     models, records = signals.shape

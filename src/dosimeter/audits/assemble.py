@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from enum import StrEnum
 from itertools import takewhile
+from typing import Any
 
 import numpy as np
 
 from dosimeter._validate import FloatArray, InputError
-from dosimeter.accounting import Guarantee, PrivacyRegion, account
+from dosimeter.accounting import Composition, DpSgd, Gaussian, Guarantee, PrivacyRegion, account
 from dosimeter.accounting.mechanism import Mechanism, with_neighbours
 from dosimeter.audits.part import numbers
 from dosimeter.audits.result import Allowed, Distributions, Risk
@@ -109,3 +111,18 @@ def distributions(members: FloatArray, nonmembers: FloatArray) -> Distributions:
     width = edges[1] - edges[0]
     shares = [np.histogram(np.clip(v, low, high), edges)[0] / (v.size * width) for v in (members, nonmembers)]
     return Distributions(numbers(edges), numbers(shares[0]), numbers(shares[1]))
+
+
+def written(mechanism: Mechanism) -> str:
+    """A mechanism as it would be written in code: the repr of its fields would put enum reprs on the page."""
+
+    def value(found: Any) -> str:
+        if isinstance(found, (DpSgd, Gaussian, Composition)):
+            return written(found)
+        if isinstance(found, tuple):
+            inner = ", ".join(map(value, found))
+            return f"({inner},)" if len(found) == 1 else f"({inner})"
+        return repr(found.value) if isinstance(found, StrEnum) else repr(found)
+
+    inside = ", ".join(f"{part.name}={value(getattr(mechanism, part.name))}" for part in fields(mechanism))
+    return f"{type(mechanism).__name__}({inside})"

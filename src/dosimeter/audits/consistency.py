@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dosimeter._validate import show
 from dosimeter.audits.result import Audit, Roc, TprAtFpr, TrainedMetadata
+from dosimeter.audits.shift.evidence import ShiftEvidence
 from dosimeter.estimate import Estimate, Validity, number, percent
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["contradictions"]
 
 
-def contradictions(file: AuditFile, audit: Audit, given: dict[str, Any]) -> Iterator[str]:
+def contradictions(file: AuditFile, audit: Audit, given: object) -> Iterator[str]:
     """What in an audit cannot be true beside the rest of it, the gravest first."""
     for index, estimate in enumerate(audit.estimates):
         for problem in _of_estimate(estimate, audit.schema):
@@ -29,14 +30,14 @@ def contradictions(file: AuditFile, audit: Audit, given: dict[str, Any]) -> Iter
         unknown = next(_unknown(given, audit.to_dict()), None)
         if unknown is not None:
             yield f"{unknown} is a field that no audit has"
-    yield from _of_guard(file, audit)
+    yield from _of_guard(audit)
     if audit.curve is not None:
         yield from _of_curve(audit.curve, audit.headline.confidence)
     yield from _of_drawings(audit)
     yield from _of_trainings(audit)
 
 
-def _unknown(given: Any, known: Any, path: str = "") -> Iterator[str]:
+def _unknown(given: object, known: object, path: str = "") -> Iterator[str]:
     """The fields of a file that do not come back when the audit is written again."""
     if isinstance(given, dict) and isinstance(known, dict):
         for name, value in given.items():
@@ -84,64 +85,111 @@ def _of_claim(e: Estimate) -> Iterator[str]:
         yield f"the claim says ε = {min(said)}, the estimate {number(epsilon)}"
     if e.validity.is_bound and not said:
         yield f"the claim does not say the ε that it proves, {number(low)}"
-    known = main | {number(high)} | {number(v) for v in _numbers_in(e.details)}
+    details = (v for v in e.details.values() if isinstance(v, int | float) and not isinstance(v, bool))
+    known = main | {number(high)} | {number(float(v)) for v in details}
     if said - known:
         yield f"the claim says ε = {min(said - known)}, which stands nowhere in the estimate"
 
 
-def _numbers_in(details: Mapping[str, Any]) -> Iterator[float]:
-    for value in details.values():
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            yield float(value)
-
-
 def _of_order(audit: Audit) -> Iterator[str]:
     """The headline stands first: which one it is depends on the kind of audit."""
-    kind, methods = audit.metadata.kind, [e.method for e in audit.estimates]
-    first = audit.headline
-    if kind is None and first.method != "lower-bound":
-        yield f"the headline must be lower-bound, the first estimate is {first.method}"
-    if kind is None and first.details.get("game") == "split" and first.neighbours != "replace":
-        yield f"the headline of one model is for replacing a record, the first estimate is for {first.neighbours}"
-    if kind == "training" and first.method not in ("claim", "lower-bound"):
-        yield f"the headline of a training must be claim or lower-bound, the first estimate is {first.method}"
-    if kind == "one-run" and (first.method != "one-run" or first.details.get("selection") != "learned"):
+    kind, first = audit.metadata.kind, audit.headline
+    game = first.details.get("game")
+    wanted = _headlines(audit)
+    if first.method not in wanted:
+        names = " or ".join(wanted)
+        yield f"the headline of {_named(kind)} must be {names}, the first estimate is {first.method}"
+    if kind == "one-run" and first.details.get("selection") != "learned":
         yield "the headline of a one-run audit must be one-run with learned guesses"
-    if kind == "members-only" and first.method != "panoramia":
-        yield f"the headline of a members-only audit must be panoramia, the first estimate is {first.method}"
-    if kind == "gradients":
-        runs, on_d = (audit.metadata.get(name) for name in ("repetitions", "trained_on_d"))
-        both = isinstance(runs, int) and isinstance(on_d, int) and 0 < on_d < runs
-        wanted = "lower-bound" if both or "lower-bound" in methods else "advantage, trajectory"
-        if first.method != wanted:
-            yield f"the headline of these gradients must be {wanted}, the first estimate is {first.method}"
+    if game == "split" and kind is not None:
+        yield f"the headline of {_named(kind)} cannot rest on a random split"
+    if game == "split" and first.neighbours != "replace":
+        yield f"the headline of one model is for replacing a record, the first estimate is for {first.neighbours}"
+    if kind is None:
+        yield from _of_scores(audit)
 
 
-def _of_guard(file: AuditFile, audit: Audit) -> Iterator[str]:
-    guard, found = file.guard, file.guard.evidence
+def _headlines(audit: Audit) -> tuple[str, ...]:
+    """The methods that may stand first."""
+    kind, methods = audit.metadata.kind, {e.method for e in audit.estimates}
+    if kind != "gradients":
+        return _FIRST[kind]
+    runs, on_d = (getattr(audit.metadata, name, None) for name in ("repetitions", "trained_on_d"))
+    both = isinstance(runs, int) and isinstance(on_d, int) and 0 < on_d < runs
+    return ("lower-bound",) if both or "lower-bound" in methods else ("advantage, trajectory",)
+
+
+_FIRST = {
+    None: ("lower-bound",),
+    "training": ("claim", "lower-bound"),
+    "one-run": ("one-run",),
+    "members-only": ("panoramia",),
+}
+
+
+def _named(kind: str | None) -> str:
+    return "an audit of scores" if kind is None else f"a {kind} audit"
+
+
+def _of_scores(audit: Audit) -> Iterator[str]:
+    """An audit of scores has their ROC curve, and one δ, one confidence and one game for all of them."""
+    meta, first = audit.metadata, audit.headline
+    if audit.curve is None:
+        yield "curve is missing, which every audit of scores has"
+    for name, told, stated in (
+        ("delta", meta.delta, first.delta),
+        ("confidence", meta.confidence, first.confidence),
+        ("game", getattr(meta, "game", None), first.details.get("game")),
+    ):
+        if told is not None and stated is not None and told != stated:
+            yield f"metadata.{name} is {show(told)}, the headline's is {show(stated)}"
+    for other in audit.estimates[1:]:
+        if other.method == first.method and (other.delta, other.confidence) != (first.delta, first.confidence):
+            yield "its lower bounds have more than one δ or confidence"
+
+
+def _of_guard(audit: Audit) -> Iterator[str]:
+    guard, found = audit.guard, audit.guard.evidence
     if guard.shift and not guard.checked:
         yield "guard: a shift that was found must have been checked for"
-    tests = [found.get(name) for name in ("p_value", "class_balance_p")]
-    if any(p is not None and not (type(p) in (int, float) and 0 <= p <= 1) for p in tests):
-        yield "guard.evidence: a p-value must be a number in [0, 1]"
+    if found.p_value is None:
+        if guard.checked and audit.schema > 1 and audit.headline.validity is Validity.RANDOM_SPLIT:
+            yield "guard: checked is true, but no p-value says what was found"
+        if audit.schema > 1 and found.auc is not None:
+            yield "guard.evidence: it holds an AUC without its p-value"
         return
-    level = found.get("level")
-    if found.get("p_value") is not None:
-        if type(level) not in (int, float):
-            yield "guard.evidence: level must be a number"
-            return
-        if not guard.checked:
-            yield "guard: checked is false, but its evidence holds a p-value"
-        below = any(p is not None and p <= level for p in tests)
-        if below != guard.shift:
-            yield f"guard: shift is {str(guard.shift).lower()}, its p-values say {str(below).lower()}"
-    elif guard.checked and audit.schema > 1 and _is_split(audit):
-        yield "guard: checked is true, but no p-value says what was found"
+    if not guard.checked:
+        yield "guard: checked is false, but its evidence holds a p-value"
+    if found.level is None:
+        yield "guard.evidence: level must be a number"
+        return
+    below = any(p is not None and p <= found.level for p in (found.p_value, found.class_balance_p))
+    if below != guard.shift:
+        yield f"guard: shift is {str(guard.shift).lower()}, its p-values say {str(below).lower()}"
+    if audit.schema > 1:
+        yield from _of_tests(found)
+        rests = audit.headline.validity is Validity.RANDOM_SPLIT or audit.metadata.kind == "members-only"
+        if rests and found.confidence is not None and found.confidence > audit.headline.confidence:
+            yield "guard.evidence: a check at more confidence than the audit's finds less than the audit asks for"
 
 
-def _is_split(audit: Audit) -> bool:
-    """Whether members and non-members were given, so that they may differ without the model."""
-    return audit.metadata.kind is None and audit.headline.validity is Validity.RANDOM_SPLIT
+def _of_tests(found: ShiftEvidence) -> Iterator[str]:
+    """The level is shared by the tests made, and the p-value is that of the better half."""
+    tests = 1 if found.class_balance_p is None else 2
+    if found.confidence is None or found.level is None or abs(found.level * tests - (1 - found.confidence)) > 1e-9:
+        yield "guard.evidence: level must be 1 − confidence, shared by the tests made"
+    if found.auc is None or found.auc_low is None or found.auc_high is None:
+        yield "guard.evidence: a p-value needs the AUC that it is about, with its interval"
+    elif not found.auc_low <= found.auc <= found.auc_high:
+        yield "guard.evidence: the AUC must lie in its interval"
+    if not found.candidates:
+        return
+    best = min(1.0, 2 * min(half.p_value for half in found.candidates))
+    mean = sum(half.auc for half in found.candidates) / len(found.candidates)
+    if found.p_value is not None and abs(best - found.p_value) > 1e-9:
+        yield "guard.evidence: p_value must be twice the smaller one of its halves"
+    if found.auc is not None and abs(mean - found.auc) > 1e-9:
+        yield "guard.evidence: auc must be the mean of its halves"
 
 
 def _of_curve(curve: Roc, confidence: float) -> Iterator[str]:

@@ -11,9 +11,11 @@ from xml.sax.saxutils import quoteattr
 
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
-from dosimeter.audits.result import Audit, TrainedMetadata
-from dosimeter.audits.verify import Standing, Verification, verify
+from dosimeter.audits.result import Audit, TprAtFpr, TrainedMetadata
+from dosimeter.audits.verify import Finding, Standing, Verification, verify
+from dosimeter.audits.verify.curve import bins_of_audit
 from dosimeter.estimate import Estimate, Validity, number, percent
+from dosimeter.estimators.headline import Bins
 from dosimeter.estimators.wording import change
 from dosimeter.evidence import OneRun, Scores
 
@@ -22,6 +24,7 @@ __all__ = ["InvalidAuditError", "Outcome", "Verdict", "gate", "junit", "markdown
 MAX_DELTA = 1e-3
 MOST_FAILED = 0.01  # of the trainings
 REVERSED = 3.5  # standard errors of the AUC below one half: chance in 1 of 4000 audits
+MOST_CONFIDENCE = 0.999  # beyond it a bound says so little that a limit can be kept by asking for more confidence
 NO_BOUND = (Validity.INSTANCE_METRIC, Validity.MEASUREMENT, Validity.EXPLORATORY)
 NEIGHBOURS = ("add/remove", "replace")
 
@@ -58,6 +61,8 @@ class Verdict:
 
 @dataclass(frozen=True)
 class _Rules:
+    """The limits, and what is let through although it would stop a release."""
+
     max_epsilon: float | None
     max_delta: float
     min_confidence: float | None
@@ -65,6 +70,24 @@ class _Rules:
     neighbours: str | None
     no_shift: bool
     allowed: frozenset[str]
+
+    @property
+    def any(self) -> bool:
+        """Whether a limit was given at all; the one of δ always is."""
+        limits = (self.max_epsilon, self.min_confidence, self.neighbours)
+        return any(limit is not None for limit in limits) or bool(self.max_tpr_at_fpr) or self.no_shift
+
+
+@dataclass(frozen=True)
+class _Case:
+    """An audit before its rules, and the estimate that limits apply to with what verifying found of it."""
+
+    audit: Audit
+    found: Verification
+    rules: _Rules
+    limited: Estimate
+    finding: Finding
+    bins: Bins | None
 
 
 def gate(
@@ -85,13 +108,15 @@ def gate(
     """Verify an audit, then check it against limits.
 
     A limit is kept if the audit could have found that it is broken and did not. Where it could not, because even a
-    perfect attack on so few records proves no more than the limit, or because the scores are the wrong way round, the
-    rule is undecided, which does not pass. A shift that was found, a δ above `max_delta`, more than 1 % of failed
-    trainings and a headline without evidence fail whether or not a limit is given for them.
+    perfect attack on so few records proves no more than the limit, because a confidence above 99.9 % lets little be
+    proven, or because the scores are all equal or the wrong way round, the rule is undecided, which does not pass. A
+    shift that was found, a δ above `max_delta`, more than 1 % of failed trainings and a headline without evidence fail
+    whether or not a limit is given for them.
 
     Args:
         audit: The audit.
-        max_epsilon: The largest ε that the headline may prove, or measure where it is not a bound.
+        max_epsilon: The largest ε that the headline may prove. Where it is not a bound, the largest that it may
+            measure or that a bound beside it may prove.
         max_delta: The largest δ at which that ε may stand.
         min_confidence: The least confidence of the headline.
         max_tpr_at_fpr: The largest *measured* TPR at each of some FPRs, e.g. {0.01: 0.05}.
@@ -125,7 +150,7 @@ def gate(
             DeprecationWarning,
             stacklevel=2,
         )
-    options = {
+    allowed = {
         "shift": allow_shift,
         "undecided": allow_undecided,
         "failed": allow_failed,
@@ -138,16 +163,21 @@ def gate(
         _tpr_limits(max_tpr_at_fpr),
         None if require_neighbours is None else check.choice("require_neighbours", require_neighbours, NEIGHBOURS),
         check.flag("require_no_shift", require_no_shift),
-        frozenset(name for name, value in options.items() if check.flag(f"allow_{name}", value)),
+        frozenset(name for name, value in allowed.items() if check.flag(f"allow_{name}", value)),
     )
-    asked = (rules.max_epsilon, rules.min_confidence, rules.neighbours)
-    if all(rule is None for rule in asked) and not rules.max_tpr_at_fpr and not rules.no_shift:
+    if not rules.any:
         raise InputError("gate needs a limit; pass max_epsilon, max_tpr_at_fpr, min_confidence or require_neighbours.")
-    found = verify(audit, data=data)
+    return _judge(audit, verify(audit, data=data), rules)
+
+
+def _judge(audit: Audit, found: Verification, rules: _Rules) -> list[Verdict]:
+    """Every rule against an audit whose numbers follow from its evidence."""
     if not found.valid:
         first = found.contradictions[0]
         raise InvalidAuditError(f"the audit is not valid: {first.subject}: {first.reason}. No rule was looked at.")
-    return [verdict for rule in _RULES for verdict in rule(audit, found, rules)]
+    index = _limited(audit, rules)
+    case = _Case(audit, found, rules, audit.estimates[index], found.findings[index], bins_of_audit(audit))
+    return [verdict for rule in _RULES for verdict in rule(case)]
 
 
 def passed(verdicts: list[Verdict]) -> bool:
@@ -188,105 +218,122 @@ def _judged(rules: _Rules, name: str, rule: str, kept: bool, reason: str) -> Ver
     return Verdict(rule, Outcome.FAIL, reason)
 
 
-def _limited(audit: Audit, rules: _Rules) -> Estimate:
-    """The estimate that limits apply to: the headline, or the same bound for the neighbours that are asked for."""
-    head = audit.headline
-    same = [e for e in audit.estimates if e.method == head.method and e.neighbours == rules.neighbours]
-    return same[0] if rules.neighbours is not None and same and "bins" in same[0].details else head
+def _limited(audit: Audit, rules: _Rules) -> int:
+    """The place of the estimate that limits apply to.
+
+    It is the headline, or the same bound for the neighbours that are asked for. Where the headline is not a bound, a
+    bound beside it that proves more stands in for it.
+    """
+    head, places = audit.headline, range(len(audit.estimates))
+    if rules.neighbours is not None and head.neighbours != rules.neighbours:
+        same = [i for i in places if _is_like(audit.estimates[i], head, rules.neighbours)]
+        return max(same, key=lambda i: audit.estimates[i].low, default=0)
+    if head.validity.is_bound:
+        return 0
+    more = [i for i in places if audit.estimates[i].validity.is_bound and audit.estimates[i].low > head.epsilon]
+    return max(more, key=lambda i: audit.estimates[i].low, default=0)
 
 
-def _epsilon(audit: Audit, found: Verification, rules: _Rules) -> Iterator[Verdict]:
-    if rules.max_epsilon is None:
+def _is_like(estimate: Estimate, head: Estimate, neighbours: str) -> bool:
+    return estimate.method == head.method and estimate.neighbours == neighbours and estimate.validity.is_bound
+
+
+def _epsilon(case: _Case) -> Iterator[Verdict]:
+    limited, rules, limit = case.limited, case.rules, case.rules.max_epsilon
+    if limit is None:
         return
-    limited, limit = _limited(audit, rules), rules.max_epsilon
     rule = f"max-epsilon {limit:g}"
     says = "measures ε =" if limited.validity in NO_BOUND else "proves ε ≥"
     of = f" for {change(limited.neighbours)}" if limited.neighbours else ""
     reason = f"the attack {says} {number(limited.epsilon)}{of} at δ = {limited.delta:g} ({limited.validity})"
+    most = case.finding.most
     if limited.epsilon > limit:
         yield Verdict(rule, Outcome.FAIL, reason)
-        return
-    most = found.most if limited is audit.headline else limited.details.get("largest_provable")
-    if most is not None and most <= limit:
+    elif most is not None and most <= limit:
         size = f"{reason}, but even a perfect attack on as many records could not have shown more than {number(most)}"
         yield _undecided(rules, rule, f"{size}; audit more records")
-    elif (auc := _reversed(audit, found)) is not None:
+    elif limited.confidence > MOST_CONFIDENCE:
+        sure = f"{reason}, but with {percent(limited.confidence)} confidence, at which an attack can show little"
+        yield _undecided(rules, rule, f"{sure}; audit with at most {percent(MOST_CONFIDENCE)}")
+    elif (auc := _reversed(case)) is not None:
         yield _undecided(rules, rule, f"{reason}, but the scores look the wrong way round (AUC {auc:.2f}); negate them")
+    elif case.bins is not None and case.bins.records.size == 1:
+        yield _undecided(rules, rule, f"{reason}, but all scores are equal: no attack was made; look at its scores")
     else:
         yield Verdict(rule, Outcome.PASS, reason)
 
 
-def _reversed(audit: Audit, found: Verification) -> float | None:
+def _reversed(case: _Case) -> float | None:
     """The AUC if it lies so far below one half that the scores must be the wrong way round."""
-    sizes = _sizes(audit)
-    measured = None if audit.curve is None else audit.curve.auc
-    auc = measured if found.auc is None else found.auc
+    sizes, curve = _sizes(case), case.audit.curve
+    measured = None if curve is None else curve.auc
+    auc = measured if case.found.auc is None else case.found.auc
     if auc is None or sizes is None:
         return None
     error = ((sum(sizes) + 1) / (12 * sizes[0] * sizes[1])) ** 0.5  # of the rank sum where nothing leaks
     return auc if auc < 0.5 - REVERSED * error else None
 
 
-def _sizes(audit: Audit) -> tuple[int, int] | None:
-    for estimate in audit.estimates:
-        bins = estimate.details.get("bins")
-        if bins is not None:
-            inside = int(sum(bins["members"]))
-            return inside, int(sum(bins["records"])) - inside
-        if estimate.counts is not None:
-            return estimate.counts.members, estimate.counts.nonmembers
-    return None
+def _sizes(case: _Case) -> tuple[int, int] | None:
+    """How many members and non-members were ranked, or guessed at one threshold."""
+    if case.bins is not None:
+        inside = int(case.bins.members.sum())
+        return inside, case.bins.total - inside
+    counts = next((e.counts for e in case.audit.estimates if e.counts is not None), None)
+    return None if counts is None else (counts.members, counts.nonmembers)
 
 
-def _tpr(audit: Audit, found: Verification, rules: _Rules) -> Iterator[Verdict]:
-    points = () if audit.curve is None else audit.curve.tpr_at_fpr
-    for fpr, limit in rules.max_tpr_at_fpr.items():
+def _tpr(case: _Case) -> Iterator[Verdict]:
+    points = () if case.audit.curve is None else case.audit.curve.tpr_at_fpr
+    for fpr, limit in case.rules.max_tpr_at_fpr.items():
         if not points:
             raise InputError(f"max_tpr_at_fpr names the FPR {fpr:g}, but this audit has no ROC curve; use max_epsilon.")
         point = next((p for p in points if abs(p.fpr - fpr) < 1e-12), None)
         if point is None:
             known = ", ".join(f"{p.fpr:g}" for p in points)
             raise InputError(f"max_tpr_at_fpr names the FPR {fpr:g}, the audit has {known}; use one of these.")
-        rule = f"max-tpr-at-fpr {fpr:g}={limit:g}"
-        reason = f"the attack finds {100 * point.tpr:.3g} % of the members at an FPR of {100 * fpr:g} %"
-        curve, sizes = found.of("curve"), _sizes(audit)
-        if point.tpr > limit:
-            yield Verdict(rule, Outcome.FAIL, reason)
-        elif curve is None or curve.standing is not Standing.FOLLOWS:
-            yield _judged(rules, "unverified", rule, False, f"{reason}, but the curve carries no evidence")
-        elif sizes is not None and fpr * sizes[1] < 1:
-            few = f"{reason}, but {sizes[1]} non-members are too few to measure it there"
-            yield _undecided(rules, rule, few)
-        elif (auc := _reversed(audit, found)) is not None:
-            yield _undecided(rules, rule, f"{reason}, but the scores look the wrong way round (AUC {auc:.2f})")
-        else:
-            yield Verdict(rule, Outcome.PASS, reason)
+        yield _tpr_at(case, point, limit)
 
 
-def _delta(audit: Audit, _found: Verification, rules: _Rules) -> Iterator[Verdict]:
-    delta = _limited(audit, rules).delta
-    reason = f"the headline stands at δ = {delta:g}"
-    outcome = Outcome.PASS if delta <= rules.max_delta else Outcome.FAIL
-    yield Verdict(f"max-delta {rules.max_delta:g}", outcome, reason)
+def _tpr_at(case: _Case, point: TprAtFpr, limit: float) -> Verdict:
+    rule = f"max-tpr-at-fpr {point.fpr:g}={limit:g}"
+    reason = f"the attack finds {100 * point.tpr:.3g} % of the members at an FPR of {100 * point.fpr:g} %"
+    curve, sizes = case.found.of("curve"), _sizes(case)
+    if point.tpr > limit:
+        return Verdict(rule, Outcome.FAIL, reason)
+    if curve is None or curve.standing is not Standing.FOLLOWS:
+        return _judged(case.rules, "unverified", rule, False, f"{reason}, but the curve carries no evidence")
+    if sizes is not None and point.fpr * sizes[1] < 1:
+        few = f"{reason}, but {sizes[1]} non-members are too few to measure it there"
+        return _undecided(case.rules, rule, few)
+    if (auc := _reversed(case)) is not None:
+        return _undecided(case.rules, rule, f"{reason}, but the scores look the wrong way round (AUC {auc:.2f})")
+    return Verdict(rule, Outcome.PASS, reason)
 
 
-def _confidence(audit: Audit, _found: Verification, rules: _Rules) -> Iterator[Verdict]:
-    if rules.min_confidence is not None:
-        level = _limited(audit, rules).confidence
-        outcome = Outcome.PASS if level >= rules.min_confidence - 1e-12 else Outcome.FAIL
-        yield Verdict(f"min-confidence {rules.min_confidence:g}", outcome, f"the headline holds with {percent(level)}")
+def _delta(case: _Case) -> Iterator[Verdict]:
+    delta, most = case.limited.delta, case.rules.max_delta
+    outcome = Outcome.PASS if delta <= most else Outcome.FAIL
+    yield Verdict(f"max-delta {most:g}", outcome, f"the headline stands at δ = {delta:g}")
 
 
-def _neighbours(audit: Audit, _found: Verification, rules: _Rules) -> Iterator[Verdict]:
-    if rules.neighbours is not None:
-        has = _limited(audit, rules).neighbours
-        outcome = Outcome.PASS if has == rules.neighbours else Outcome.FAIL
+def _confidence(case: _Case) -> Iterator[Verdict]:
+    level, least = case.limited.confidence, case.rules.min_confidence
+    if least is not None:
+        outcome = Outcome.PASS if level >= least - 1e-12 else Outcome.FAIL
+        yield Verdict(f"min-confidence {least:g}", outcome, f"the headline holds with {percent(level)}")
+
+
+def _neighbours(case: _Case) -> Iterator[Verdict]:
+    has, wanted = case.limited.neighbours, case.rules.neighbours
+    if wanted is not None:
+        outcome = Outcome.PASS if has == wanted else Outcome.FAIL
         reason = f"the bound is for {change(has)}" if has else "the audit does not say whose ε it bounds"
-        yield Verdict(f"require-neighbours {rules.neighbours}", outcome, reason)
+        yield Verdict(f"require-neighbours {wanted}", outcome, reason)
 
 
-def _shift(audit: Audit, _found: Verification, rules: _Rules) -> Iterator[Verdict]:
-    guard = audit.guard
+def _shift(case: _Case) -> Iterator[Verdict]:
+    guard, rules = case.audit.guard, case.rules
     if guard.shift:
         yield _judged(rules, "shift", "no shift", False, str(guard))
     elif not guard.checked and rules.no_shift:
@@ -297,8 +344,9 @@ def _shift(audit: Audit, _found: Verification, rules: _Rules) -> Iterator[Verdic
         yield Verdict("no shift", Outcome.PASS, str(guard))
 
 
-def _trainings(audit: Audit, _found: Verification, rules: _Rules) -> Iterator[Verdict]:
-    counts = audit.metadata.trainings if isinstance(audit.metadata, TrainedMetadata) else None
+def _trainings(case: _Case) -> Iterator[Verdict]:
+    meta = case.audit.metadata
+    counts = meta.trainings if isinstance(meta, TrainedMetadata) else None
     if counts is None:
         return
     lost = max(counts.asked - counts.done - counts.spared, counts.failed)
@@ -307,16 +355,18 @@ def _trainings(audit: Audit, _found: Verification, rules: _Rules) -> Iterator[Ve
         return
     rule = f"failed trainings at most {percent(MOST_FAILED)}"
     reason = f"{lost} of {total} trainings failed or are missing"
-    yield _judged(rules, "failed", rule, lost <= MOST_FAILED * total, reason)
+    yield _judged(case.rules, "failed", rule, lost <= MOST_FAILED * total, reason)
 
 
-def _verified(audit: Audit, found: Verification, rules: _Rules) -> Iterator[Verdict]:
-    head = found.headline
-    reason = f"{head.subject}: {head.reason}"
-    yield _judged(rules, "unverified", "verified", head.standing is Standing.FOLLOWS, reason)
+def _verified(case: _Case) -> Iterator[Verdict]:
+    """The headline and the estimate that limits apply to must both follow from evidence."""
+    both = (case.found.headline, case.finding)
+    worst = next((f for f in both if f.standing is not Standing.FOLLOWS), case.finding)
+    kept = worst.standing is Standing.FOLLOWS
+    yield _judged(case.rules, "unverified", "verified", kept, f"{worst.subject}: {worst.reason}")
 
 
-_Rule = Callable[[Audit, Verification, _Rules], Iterator[Verdict]]
+_Rule = Callable[[_Case], Iterator[Verdict]]
 _RULES: tuple[_Rule, ...] = (_epsilon, _tpr, _confidence, _neighbours, _delta, _shift, _trainings, _verified)
 
 

@@ -376,7 +376,7 @@ class Audit:
             "subgroups": plain(self.subgroups),
             "exposed": plain(self.exposed),
             "details": plain(self.details),
-            "metadata": plain(self.metadata),
+            "metadata": self.metadata.to_dict(),  # a note of the same name must not stand in for a field
         }
 
     def to_json(self) -> str:

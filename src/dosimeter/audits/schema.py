@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from functools import cache
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from dosimeter._validate import InputError, show
 from dosimeter.accounting import Guarantee, PrivacyRegion
@@ -31,13 +30,16 @@ from dosimeter.audits.result import (
     StarCurve,
     Subgroup,
 )
+from dosimeter.audits.shift.evidence import ShiftEvidence
+from dosimeter.audits.strict import checked
 from dosimeter.estimate import Estimate
 
 __all__ = ["READ", "SCHEMA", "AuditFile", "EstimateFile", "json_schema", "read"]
 
 READ = (1, 2)
 
-T = TypeVar("T")
+
+Json: TypeAlias = dict[str, object]  # an object of any fields
 
 
 class _Closed(BaseModel):
@@ -82,7 +84,7 @@ class EstimateFile(_Closed):
     threshold: float | None
     counts: CountsFile | None
     warnings: list[str]
-    details: dict[str, Any]
+    details: Json
 
 
 class GuardFile(_Closed):
@@ -91,7 +93,7 @@ class GuardFile(_Closed):
     shift: bool
     checked: bool
     verdict: str
-    evidence: dict[str, Any]
+    evidence: ShiftEvidence
 
 
 class GuaranteeFile(_Closed):
@@ -105,7 +107,7 @@ class GuaranteeFile(_Closed):
     is_bound: bool
     claim: str = ""
     warnings: list[str] = []
-    details: dict[str, Any]
+    details: Json
 
 
 class RegionFile(_Open):
@@ -131,8 +133,8 @@ class AuditFile(_Closed):
     star: StarCurve | None
     subgroups: tuple[Subgroup, ...]
     exposed: tuple[ExposedRecord, ...]
-    details: dict[str, Any] = {}
-    metadata: dict[str, Any]
+    details: Json = {}
+    metadata: Json
 
 
 def read(values: Any, *, what: str = "the audit") -> Audit:
@@ -155,8 +157,9 @@ def read(values: Any, *, what: str = "the audit") -> Audit:
     if type(version) is not int or version not in READ:
         known = " and ".join(str(v) for v in READ)
         raise InputError(f"{what} has schema {show(version)}, this version reads {known}; write it again.")
-    given = {**values, "curve": values.get("curve") or None}  # version 1 wrote an empty object for no curve
-    file = _checked(AuditFile, given, what)
+    none = values.get("curve") == {}  # what version 1 wrote for no curve
+    given = {**values, "curve": None} if none else values
+    file = checked(AuditFile, given, what)
     kind = given["metadata"].get("kind")
     if not (kind is None or isinstance(kind, str)) or kind not in KINDS:
         known = ", ".join(str(k) for k in KINDS if k is not None)
@@ -169,13 +172,13 @@ def read(values: Any, *, what: str = "the audit") -> Audit:
         risk=file.risk,
         curve=file.curve,
         upper=tuple(Guarantee.from_dict(g) for g in given["upper"]),
-        region=_region(given["region"]),
+        region=_region(given["region"], version),
         distributions=file.distributions,
         star=file.star,
         subgroups=file.subgroups,
         exposed=file.exposed,
-        details=_checked(details, given.get("details", {}), f"{what} (details)"),
-        metadata=_checked(metadata, written, f"{what} (metadata)"),
+        details=checked(details, given.get("details", {}), f"{what} (details)"),
+        metadata=checked(metadata, written, f"{what} (metadata)"),
         schema=version,
     )
     problem = next(contradictions(file, audit, given), None)
@@ -184,38 +187,28 @@ def read(values: Any, *, what: str = "the audit") -> Audit:
     return audit
 
 
-def _checked(kind: type[T], values: Any, what: str) -> T:
-    """Check values against a type; JSON has lists where the types have tuples, so they pass as JSON."""
-    try:
-        text = json.dumps(values, allow_nan=False)
-        return cast(T, _adapter(cast(Any, kind)).validate_json(text))
-    except ValidationError as error:
-        raise InputError(f"{what} {_first(error)}; write it with Audit.to_json.") from None
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"{what} is not JSON ({show(str(error))}); write it with Audit.to_json.") from None
-
-
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
-
-
-def _region(values: dict[str, Any] | None) -> PrivacyRegion | None:
+def _region(values: Any, version: int) -> PrivacyRegion | None:
+    """The two ends; version 1 set some beside each other that are for different neighbours, and these are dropped."""
     if values is None:
         return None
-    return PrivacyRegion(Estimate.from_dict(values["lower"]), Guarantee.from_dict(values["upper"]))
+    try:
+        return PrivacyRegion(Estimate.from_dict(values["lower"]), Guarantee.from_dict(values["upper"]))
+    except InputError:
+        if version == 1:
+            return None
+        raise
 
 
-def _counts_of_version_1(counts: dict[str, Any]) -> dict[str, Any]:
+def _counts_of_version_1(counts: Json) -> Json:
     """Version 1 counted trainings that were computed and cached; a failed one was computed, too."""
-    made = [counts.get(name, 0) for name in ("computed", "cached", "failed")]
-    if not all(type(n) is int and n >= 0 for n in made):
+    made = [n for n in (counts.get(name, 0) for name in ("computed", "cached", "failed")) if type(n) is int and n >= 0]
+    if len(made) < 3:
         return counts
     asked = max(made[0] + made[1], made[2])
     return {"asked": asked, "done": asked - made[2], "failed": made[2], "spared": 0}
 
 
-def _with_notes(metadata: type[Metadata], values: dict[str, Any]) -> dict[str, Any]:
+def _with_notes(metadata: type[Metadata], values: Json) -> Json:
     """The metadata of version 1, where the caller's notes stood among the fields."""
     known = {field.name for field in fields(metadata)}
     own = {name: value for name, value in values.items() if name in known}
@@ -230,12 +223,3 @@ def json_schema() -> str:
     found["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     found["description"] = str(AuditFile.__doc__)
     return json.dumps(found, ensure_ascii=False, indent=2) + "\n"
-
-
-def _first(error: ValidationError) -> str:
-    """The first fault that pydantic found, as "field: what is wrong, got value"."""
-    found = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in found["loc"] if not str(part).startswith(("constrained", "function-")))
-    message = found["msg"][:1].lower() + found["msg"][1:]
-    got = "" if found["type"] == "missing" else f", got {show(found['input'])}"
-    return f"has a bad {place[:120] or 'value'} ({message[:160]}{got})"

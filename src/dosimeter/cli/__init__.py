@@ -1,16 +1,17 @@
-"""The command line: `dosimeter COMMAND`. One file a command; this one gathers them and answers errors."""
+"""The command line: `dosimeter COMMAND`, one file for each; this one gathers them and answers errors."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
-from typing import cast
+from typing import Annotated, Any, cast
 
 import typer
 
+from dosimeter import __version__
 from dosimeter._validate import InputError, sentence
-from dosimeter.cli._shared import err
+from dosimeter.cli._shared import err, out
 from dosimeter.cli.account import account
 from dosimeter.cli.audit import audit
 from dosimeter.cli.choose import choose
@@ -29,7 +30,6 @@ from dosimeter.cli.store import store
 from dosimeter.cli.verify import verify
 
 app = typer.Typer(
-    help="How much privacy has this machine-learning model really cost the people in its training data?",
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -41,6 +41,30 @@ COMMANDS = (
 for command in COMMANDS:
     app.command(name=command.__name__.replace("_", "-"))(command)
 app.add_typer(store, name="store")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        out.print(f"dosimeter {__version__}", markup=False)
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
+]
+
+
+@app.callback()
+def common(version: Version = False) -> None:
+    """How much privacy has this machine-learning model really cost the people in its training data?
+
+    Example: three models on bundled data, then your own scores
+
+        dosimeter demo
+
+        dosimeter audit scores.npz --html audit.html
+    """
+
 
 # Typer carries its own copy of click in newer versions; the common base of its usage errors is found either way.
 _USAGE_ERROR = cast(
@@ -54,7 +78,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # ε on a terminal that cannot show it: \u03b5, which JSON reads too
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        code = _command()(sys.argv[1:] or ["--help"], prog_name="dosimeter", standalone_mode=False)
     except InputError as error:
         code = _refuse(str(error))
     except _USAGE_ERROR as error:
@@ -67,6 +91,19 @@ def main() -> None:
         err.print("stopped")
         code = 130
     sys.exit(_flushed(code or 0))
+
+
+def _command() -> Any:
+    """The commands as click has them; help shows no type beside a flag, which takes no value."""
+    command = typer.main.get_command(app)
+    waiting: list[Any] = [command]
+    while waiting:
+        one = waiting.pop()
+        waiting += getattr(one, "commands", {}).values()
+        for option in one.get_params(typer.Context(one)):  # with --help, which click makes once and keeps
+            if getattr(option, "is_flag", False):
+                option.metavar = ""
+    return command
 
 
 def _flushed(code: int) -> int:

@@ -19,16 +19,23 @@ err = Console(stderr=True, highlight=False)
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output, nothing else.")]
 Delta = Annotated[float, typer.Option("--delta", help="δ of the guarantee that is tested, in [0, 1).")]
 Confidence = Annotated[float, typer.Option("--confidence", help="Confidence level, in (0, 1).")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice; the same seed, the same number.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice: the same seed gives the same number.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress and no notes; warnings and errors stay.")]
+
+
+def note(message: str, *, quiet: bool = False) -> None:
+    """Tell people on standard error what happens, unless they asked for silence."""
+    if not quiet:
+        err.print(message, markup=False, soft_wrap=True)
 
 
 def print_json(payload: Any) -> None:
-    """Strict JSON on standard output."""
+    """Write strict JSON to standard output."""
     sys.stdout.write(json.dumps(plain(payload), ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table for people on standard output; the first column is left-aligned, the rest as they come."""
+    """Print a table for people on standard output; the first column is left-aligned, the rest as they come."""
     grid = Table(title=title, title_justify="left", header_style="bold")
     for place, name in enumerate(columns):
         grid.add_column(name, overflow="fold", no_wrap=place == 0)
@@ -52,7 +59,7 @@ def whose(estimate: Estimate) -> str:
 
 
 def show_estimates(title: str, estimates: Sequence[Estimate]) -> None:
-    """A row for each estimate with its validity, then the claims and the warnings in full."""
+    """Print a row for each estimate with its validity, then the claims and the warnings in full."""
     table(
         title,
         ["method", "ε", "interval", "confidence", "whose ε", "validity"],

@@ -38,7 +38,7 @@ def account(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Say what every accountant makes of one DP-SGD run: the same noise, many ε, and which of them are proven.
+    """Print the ε of one DP-SGD run under every accountant, and say which of them are proven bounds.
 
     Example: batches of 200 from 10 000 records for 100 epochs with noise multiplier 1.06
 

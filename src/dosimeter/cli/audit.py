@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ from dosimeter.cli._shared import Confidence, Delta, JsonFlag, Seed, err, interv
 from dosimeter.estimate import Estimate, Validity, number, percent
 
 if TYPE_CHECKING:
-    from dosimeter.audits.result import Audit
+    from dosimeter.audits.result import Audit, TprAtFpr
 
 FILE_HELP = (
     "A model as .onnx (with --members and --nonmembers), or scores: .npz with arrays members, nonmembers (higher = "
@@ -32,6 +33,44 @@ def threshold_option(text: str | None) -> str | float | None:
         return text
 
 
+Members = Annotated[
+    Path | None, typer.Option("--members", help="Training records of the model: .npz (X, y), .csv or .parquet.")
+]
+Nonmembers = Annotated[
+    Path | None, typer.Option("--nonmembers", help="Held-out records from the same distribution, same format.")
+]
+Label = Annotated[str | None, typer.Option("--label", help="The label column of a .csv or .parquet file.")]
+Noise = Annotated[
+    float | None, typer.Option("--noise-multiplier", help="The model was trained with DP-SGD of this noise.")
+]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Refuse every number if members and non-members differ without the model.")
+]
+
+
+@dataclass(frozen=True)
+class _OfModel:
+    """The options that only an audit of a model takes."""
+
+    members: Path | None
+    nonmembers: Path | None
+    label: str | None
+    noise_multiplier: float | None
+    sample_rate: float
+    steps: int
+    strict: bool
+
+    def given(self) -> list[str]:
+        """The options that were passed."""
+        single = {
+            "--members": self.members,
+            "--nonmembers": self.nonmembers,
+            "--label": self.label,
+            "--noise-multiplier": self.noise_multiplier,
+        }
+        return [name for name, value in single.items() if value is not None] + ["--strict"] * self.strict
+
+
 def audit(
     file: Annotated[Path, typer.Argument(help=FILE_HELP)],
     delta: Delta = 1e-5,
@@ -42,21 +81,13 @@ def audit(
     fpr: Annotated[
         float | None, typer.Option("--fpr", help="Work at this false-positive rate, fixed in advance.")
     ] = None,
-    members: Annotated[
-        Path | None, typer.Option("--members", help="Training records of the model: .npz (X, y), .csv or .parquet.")
-    ] = None,
-    nonmembers: Annotated[
-        Path | None, typer.Option("--nonmembers", help="Held-out records from the same distribution, same format.")
-    ] = None,
-    label: Annotated[str | None, typer.Option("--label", help="The label column of a .csv or .parquet file.")] = None,
-    noise_multiplier: Annotated[
-        float | None, typer.Option("--noise-multiplier", help="The model was trained with DP-SGD of this noise.")
-    ] = None,
+    members: Members = None,
+    nonmembers: Nonmembers = None,
+    label: Label = None,
+    noise_multiplier: Noise = None,
     sample_rate: Annotated[float, typer.Option("--sample-rate", help="Sampling rate of that training.")] = 1.0,
     steps: Annotated[int, typer.Option("--steps", help="Steps of that training.")] = 1,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse every number if members and non-members differ without the model.")
-    ] = False,
+    strict: Strict = False,
     html: Annotated[Path | None, typer.Option("--html", help="Also write the page here.")] = None,
     png: Annotated[Path | None, typer.Option("--png", help="Also write the charts as PNG into this folder.")] = None,
     seed: Seed = 0,
@@ -74,13 +105,6 @@ def audit(
 
     proves ε ≥ 3.39 for replacing one record with 95 % confidence; the truth is 6.573.
     """
-    from dosimeter._validate import InputError
-    from dosimeter.accounting import DpSgd
-    from dosimeter.audits.model import audit_model
-    from dosimeter.audits.scores import audit_scores
-    from dosimeter.evidence import Scores
-    from dosimeter.models import dataset
-
     options: dict[str, Any] = {
         "delta": delta,
         "confidence": confidence,
@@ -88,30 +112,8 @@ def audit(
         "fpr": fpr,
         "seed": seed,
     }
-    if file.suffix.lower() == ".onnx":
-        if members is None or nonmembers is None:
-            raise InputError(f"{file} is a model; pass its records with --members and --nonmembers.")
-        result = audit_model(
-            str(file),
-            members=dataset(members, label=label),
-            nonmembers=dataset(nonmembers, label=label),
-            mechanism=None if noise_multiplier is None else DpSgd(noise_multiplier, sample_rate, steps),
-            strict=strict,
-            **options,
-        )
-    else:
-        given = {
-            "--members": members,
-            "--nonmembers": nonmembers,
-            "--label": label,
-            "--noise-multiplier": noise_multiplier,
-        }
-        extra = [name for name, value in given.items() if value is not None] + ["--strict"] * strict
-        if extra:
-            raise InputError(
-                f"{extra[0]} needs a model, but {file} is not an .onnx file; leave it out or pass a model."
-            )
-        result = audit_scores(Scores.from_file(file), **options)
+    of_model = _OfModel(members, nonmembers, label, noise_multiplier, sample_rate, steps, strict)
+    result = (_model if file.suffix.lower() == ".onnx" else _scores)(file, of_model, options)
     if html is not None or png is not None:
         from dosimeter.audits.page import write_html, write_png
 
@@ -123,6 +125,36 @@ def audit(
         print_json(result.to_dict())
         return
     show_audit(result)
+
+
+def _model(file: Path, given: _OfModel, options: Mapping[str, Any]) -> Audit:
+    from dosimeter._validate import InputError
+    from dosimeter.accounting import DpSgd
+    from dosimeter.audits.model import audit_model
+    from dosimeter.models import dataset
+
+    if given.members is None or given.nonmembers is None:
+        raise InputError(f"{file} is a model; pass its records with --members and --nonmembers.")
+    noise = given.noise_multiplier
+    return audit_model(
+        str(file),
+        members=dataset(given.members, label=given.label),
+        nonmembers=dataset(given.nonmembers, label=given.label),
+        mechanism=None if noise is None else DpSgd(noise, given.sample_rate, given.steps),
+        guard="strict" if given.strict else True,
+        **options,
+    )
+
+
+def _scores(file: Path, given: _OfModel, options: Mapping[str, Any]) -> Audit:
+    from dosimeter._validate import InputError
+    from dosimeter.audits.scores import audit_scores
+    from dosimeter.evidence import Scores
+
+    extra = given.given()
+    if extra:
+        raise InputError(f"{extra[0]} needs a model, but {file} is not an .onnx file; leave it out or pass a model.")
+    return audit_scores(Scores.from_file(file), **options)
 
 
 def show_audit(result: Audit) -> None:
@@ -138,18 +170,18 @@ def show_audit(result: Audit) -> None:
         [(e.method, _value(e), whose(e), str(e.validity)) for e in result.estimates],
     )
     _listed((estimate.method, estimate.claim) for estimate in others)
-    if "auc" in result.curve:  # an audit with members only draws another curve
+    if result.curve is not None:
         table(
-            f"Measured by this attack: AUC {result.curve['auc']:.4f}",
+            f"Measured by this attack: AUC {result.curve.auc:.4f}",
             ["FPR", "TPR measured", f"true TPR at least ({confidence} each)"],
-            [_rates(point) for point in result.curve["tpr_at_fpr"]],
+            [_rates(point) for point in result.curve.tpr_at_fpr],
         )
-    _words("Proven", result.risk.get("words") or ())
+    _words("Proven", result.risk.words)
     if result.region is not None:
-        out.print(result.region["claim"], markup=False)
-    _words("Allowed by the guarantee", result.risk.get("upper_words") or ())
+        out.print(str(result.region), markup=False)
+    _words("Allowed by the guarantee", result.risk.upper_words)
     _warn(others, known=headline.warnings)
-    for warning in result.metadata["warnings"]:
+    for warning in result.metadata.warnings:
         err.print(f"note: {warning}", markup=False, soft_wrap=True)
 
 
@@ -170,11 +202,9 @@ def _words(heading: str, lines: Sequence[str]) -> None:
         _listed(("·", line) for line in lines)
 
 
-def _rates(point: Mapping[str, Any]) -> tuple[str, ...]:
+def _rates(point: TprAtFpr) -> tuple[str, ...]:
     """A measured TPR and what a test with this true FPR is sure to reach."""
-    from dosimeter.audits.page.facts import limit_of
-
-    shown = (point["fpr"], point["tpr"], limit_of(point))
+    shown = (point.fpr, point.tpr, point.limit)
     return tuple("no limit" if rate is None else f"{100 * rate:.3g} %" for rate in shown)
 
 

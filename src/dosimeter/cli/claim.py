@@ -13,7 +13,7 @@ from dosimeter.cli._shared import Confidence, Delta, JsonFlag, print_json, show_
 def claim(
     file: Annotated[
         Path,
-        typer.Argument(help="Independent runs in the order of time: arrays or columns scores and included (0/1)."),
+        typer.Argument(help="Independent runs, the earliest first: arrays or columns scores and included (0/1)."),
     ],
     epsilon: Annotated[float, typer.Option("--epsilon", help="The claimed ε.")],
     delta: Delta = 1e-5,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dosimeter.cli._shared import Seed, err, out, table
+from dosimeter.cli._shared import Quiet, Seed, note, out, table
 from dosimeter.estimate import number
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def demo(
     folder: Annotated[Path, typer.Option("--folder", help="Where audit.html and compare.html are written.")] = Path(),
     seed: Seed = 0,
+    quiet: Quiet = False,
 ) -> None:
     """Train an over-fitted, a regularised and a differentially private model on bundled data, and audit all three.
 
@@ -31,7 +32,7 @@ def demo(
     x, y, inside = _digits(seed)
     audits, names, accuracies = [], [], []
     for name, model, mechanism in _models(seed):
-        err.print(f"training and auditing: {name}")
+        note(f"training and auditing: {name}", quiet=quiet)
         model.fit(x[inside], y[inside])
         audits.append(
             audit_model(

@@ -22,7 +22,7 @@ def estimate(
     sides: Annotated[str, typer.Option("--sides", help="lower (a lower bound) or both (an interval).")] = "lower",
     json: JsonFlag = False,
 ) -> None:
-    """ε from the counts of one attack at a threshold fixed in advance.
+    """Estimate ε from the counts of one attack at a threshold fixed in advance.
 
     Example: 100 members and 100 non-members
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dosimeter.cli._shared import JsonFlag, out, print_json
+from dosimeter.cli._shared import JsonFlag, err, out, print_json
 from dosimeter.cli.verify import AUDIT_HELP, DATA_HELP, read_data
 
 if TYPE_CHECKING:
@@ -21,57 +23,65 @@ OPTIONS = {
     "require_neighbours": "--require-neighbours",
     "require_no_shift": "--require-no-shift",
 }
+DEPRECATED = "note: --require-no-shift is deprecated: a shift fails anyway, it only asks that somebody looked for one"
+
+
+MaxEpsilon = Annotated[float | None, typer.Option("--max-epsilon", help="Fail if more than this ε is proven.")]
+MaxDelta = Annotated[float, typer.Option("--max-delta", help="Fail if the ε stands at a larger δ.")]
+MinConfidence = Annotated[
+    float | None, typer.Option("--min-confidence", help="Fail if the headline has less confidence, e.g. 0.95.")
+]
+MaxTpr = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--max-tpr-at-fpr",
+        help="FPR=TPR, e.g. 0.01=0.05; may be repeated, for one FPR the strictest counts.",
+        show_default=False,
+    ),
+]
+Neighbours = Annotated[
+    str | None, typer.Option("--require-neighbours", help="Whose ε is limited: add/remove or replace.")
+]
+NoShift = Annotated[
+    bool,
+    typer.Option("--require-no-shift", help="Deprecated: a shift fails anyway. Fails also if nobody looked for one."),
+]
+AllowShift = Annotated[bool, typer.Option("--allow-shift", help="Let a shift that was found through.")]
+AllowUndecided = Annotated[
+    bool, typer.Option("--allow-undecided", help="Let an audit through that could not have failed.")
+]
+AllowFailed = Annotated[bool, typer.Option("--allow-failed", help="Let an audit with failed trainings through.")]
+AllowUnverified = Annotated[
+    bool, typer.Option("--allow-unverified", help="Let an audit through whose headline carries no evidence.")
+]
+DataFile = Annotated[Path | None, typer.Option("--data", help=DATA_HELP)]
+PublicKey = Annotated[
+    Path | None, typer.Option("--public-key", help="Who must have signed the audit: an Ed25519 key in PEM.")
+]
+SignatureFile = Annotated[
+    Path | None, typer.Option("--signature", help="The signature, if it is not beside the audit as FILE.sig.")
+]
+JunitFile = Annotated[Path | None, typer.Option("--junit", help="Also write the verdicts as JUnit XML.")]
+MarkdownFile = Annotated[Path | None, typer.Option("--markdown", help="Also write the verdicts as a Markdown table.")]
 
 
 def gate(
     file: Annotated[Path, typer.Argument(help=AUDIT_HELP)],
-    max_epsilon: Annotated[
-        float | None, typer.Option("--max-epsilon", help="Fail if more than this ε is proven.")
-    ] = None,
-    max_delta: Annotated[float, typer.Option("--max-delta", help="Fail if the ε stands at a larger δ.")] = 1e-3,
-    min_confidence: Annotated[
-        float | None, typer.Option("--min-confidence", help="Fail if the headline has less confidence, e.g. 0.95.")
-    ] = None,
-    max_tpr_at_fpr: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--max-tpr-at-fpr",
-            help="FPR=TPR, e.g. 0.01=0.05; may be repeated, for one FPR the strictest counts.",
-            show_default=False,
-        ),
-    ] = None,
-    require_neighbours: Annotated[
-        str | None,
-        typer.Option("--require-neighbours", help="Whose ε is limited: add/remove or replace."),
-    ] = None,
-    require_no_shift: Annotated[
-        bool,
-        typer.Option(
-            "--require-no-shift", help="Deprecated: a shift fails anyway. Fails also if nobody looked for one."
-        ),
-    ] = False,
-    allow_shift: Annotated[bool, typer.Option("--allow-shift", help="Let a shift that was found through.")] = False,
-    allow_undecided: Annotated[
-        bool, typer.Option("--allow-undecided", help="Let an audit through that could not have failed.")
-    ] = False,
-    allow_failed: Annotated[
-        bool, typer.Option("--allow-failed", help="Let an audit with failed trainings through.")
-    ] = False,
-    allow_unverified: Annotated[
-        bool, typer.Option("--allow-unverified", help="Let an audit through whose headline carries no evidence.")
-    ] = False,
-    data: Annotated[Path | None, typer.Option("--data", help=DATA_HELP)] = None,
-    public_key: Annotated[
-        Path | None,
-        typer.Option("--public-key", help="Who must have signed the audit: an Ed25519 key in PEM."),
-    ] = None,
-    signature: Annotated[
-        Path | None, typer.Option("--signature", help="The signature, if it is not beside the audit as FILE.sig.")
-    ] = None,
-    junit: Annotated[Path | None, typer.Option("--junit", help="Also write the verdicts as JUnit XML.")] = None,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", help="Also write the verdicts as a Markdown table.")
-    ] = None,
+    max_epsilon: MaxEpsilon = None,
+    max_delta: MaxDelta = 1e-3,
+    min_confidence: MinConfidence = None,
+    max_tpr_at_fpr: MaxTpr = None,
+    require_neighbours: Neighbours = None,
+    require_no_shift: NoShift = False,
+    allow_shift: AllowShift = False,
+    allow_undecided: AllowUndecided = False,
+    allow_failed: AllowFailed = False,
+    allow_unverified: AllowUnverified = False,
+    data: DataFile = None,
+    public_key: PublicKey = None,
+    signature: SignatureFile = None,
+    junit: JunitFile = None,
+    markdown: MarkdownFile = None,
     json: JsonFlag = False,
 ) -> None:
     """Verify an audit and check it against limits: one line for each rule.
@@ -86,63 +96,61 @@ def gate(
     """
     import warnings
 
-    from dosimeter._validate import InputError
     from dosimeter.audits.gate import gate as check
-    from dosimeter.audits.gate import junit as to_junit
-    from dosimeter.audits.gate import markdown as to_markdown
     from dosimeter.audits.gate import passed
     from dosimeter.audits.result import Audit
-    from dosimeter.reading import read_text, writing
+    from dosimeter.reading import read_text
 
     text = read_text(file)
     audit = Audit.from_json(text)
-    limits: dict[str, Any] = {
-        "max_epsilon": max_epsilon,
-        "max_delta": max_delta,
-        "min_confidence": min_confidence,
-        "max_tpr_at_fpr": _pairs(max_tpr_at_fpr or []),
-        "require_neighbours": require_neighbours,
-        "require_no_shift": require_no_shift,
-    }
     signed = _signature(text, file, public_key, signature)
     evidence = None if data is None else read_data(data, audit)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            verdicts = check(
-                audit,
-                **limits,
-                allow_shift=allow_shift,
-                allow_undecided=allow_undecided,
-                allow_failed=allow_failed,
-                allow_unverified=allow_unverified,
-                data=evidence,
-            )
-    except InputError as error:
-        raise InputError(_as_options(str(error))) from None
+    with _in_options(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        verdicts = check(
+            audit,
+            max_epsilon=max_epsilon,
+            max_delta=max_delta,
+            min_confidence=min_confidence,
+            max_tpr_at_fpr=_pairs(max_tpr_at_fpr or []),
+            require_neighbours=require_neighbours,
+            require_no_shift=require_no_shift,
+            allow_shift=allow_shift,
+            allow_undecided=allow_undecided,
+            allow_failed=allow_failed,
+            allow_unverified=allow_unverified,
+            data=evidence,
+        )
     verdicts.append(signed)
     if require_no_shift:
-        from dosimeter.cli._shared import err
+        err.print(DEPRECATED, markup=False, soft_wrap=True)
+    _write(verdicts, file.name, junit, markdown)
+    _print(verdicts, json=json)
+    raise typer.Exit(0 if passed(verdicts) else 1)
 
-        err.print(
-            "note: --require-no-shift is deprecated: a shift fails anyway, it only asks that somebody looked for one",
-            markup=False,
-            soft_wrap=True,
-        )
+
+def _write(verdicts: list[Verdict], name: str, junit: Path | None, markdown: Path | None) -> None:
+    """The verdicts in the files that a pipeline asked for."""
+    from dosimeter.audits.gate import junit as to_junit
+    from dosimeter.audits.gate import markdown as to_markdown
+    from dosimeter.reading import writing
+
     if junit is not None:
         with writing(junit):
             junit.write_text(to_junit(verdicts), encoding="utf-8")
     if markdown is not None:
         with writing(markdown):
-            markdown.write_text(to_markdown(verdicts, name=file.name), encoding="utf-8")
+            markdown.write_text(to_markdown(verdicts, name=name), encoding="utf-8")
+
+
+def _print(verdicts: list[Verdict], *, json: bool) -> None:
     if json:
         print_json(
             [{"rule": v.rule, "outcome": str(v.outcome), "passed": v.passed, "reason": v.reason} for v in verdicts]
         )
-    else:
-        for verdict in verdicts:
-            out.print(str(verdict), markup=False, soft_wrap=True)
-    raise typer.Exit(0 if passed(verdicts) else 1)
+        return
+    for verdict in verdicts:
+        out.print(str(verdict), markup=False, soft_wrap=True)
 
 
 def _signature(text: str, file: Path, public_key: Path | None, signature: Path | None) -> Verdict:
@@ -163,11 +171,19 @@ def _signature(text: str, file: Path, public_key: Path | None, signature: Path |
     return Verdict("signature", Outcome.PASS, f"the holder of {public_key.name} signed these values")
 
 
-def _as_options(message: str) -> str:
-    """A message of the Python function in the words of the command line."""
-    for name, option in OPTIONS.items():
-        message = message.replace(name, option)
-    return message.replace("{0.01: 0.05}", "0.01=0.05").replace("{FPR: TPR}, e.g. ", "FPR=TPR, e.g. ")
+@contextmanager
+def _in_options() -> Iterator[None]:
+    """Say a refusal of the Python function in the words of the command line."""
+    from dosimeter._validate import InputError
+
+    try:
+        yield
+    except InputError as error:
+        message = str(error)
+        for name, option in OPTIONS.items():
+            message = message.replace(name, option)
+        message = message.replace("{0.01: 0.05}", "0.01=0.05").replace("{FPR: TPR}, e.g. ", "FPR=TPR, e.g. ")
+        raise InputError(message) from None
 
 
 def _pairs(texts: list[str]) -> dict[float, float]:

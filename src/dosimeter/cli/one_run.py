@@ -24,7 +24,7 @@ def one_run(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """ε ≥ … from one run: each audit record was put into the training set by an independent fair coin.
+    """Bound ε from one run: an independent fair coin put each audit record into the training set or left it out.
 
     Example: 1000 records, included by the coins of seed 1, with scores from a Gaussian mechanism of μ = 1
 

@@ -25,7 +25,7 @@ def panoramia(
     seed: Seed = 0,
     json: JsonFlag = False,
 ) -> None:
-    """ε̃ from the scores of a baseline (sees the record) and an attack (sees the model's outputs too).
+    """Measure ε̃ from the scores of a baseline (sees the record) and an attack (sees the model's outputs too).
 
     Example: 4000 records, a baseline that sees a little and an attack that sees much more
 

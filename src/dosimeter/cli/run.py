@@ -9,45 +9,50 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dosimeter.cli._shared import JsonFlag, err, out, print_json, table
+from dosimeter.cli._shared import JsonFlag, Quiet, err, note, out, print_json, table
 
 if TYPE_CHECKING:
     from dosimeter.engine import Store
     from dosimeter.pipelines.config import Config
-    from dosimeter.pipelines.launch import Outlook
+    from dosimeter.pipelines.cost import Outlook
+
+
+Source = Annotated[
+    str | None,
+    typer.Argument(metavar="FILE|NAME", help="A TOML file, or the name of a ready-made pipeline (see --list)."),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Time one training; print how many there are, how long they take, and disk.")
+]
+Resume = Annotated[
+    bool, typer.Option("--resume/--fresh", help="Resume from what the store holds, or train everything again.")
+]
+Engine = Annotated[
+    str | None, typer.Option("--engine", help="inline, local, ray or ray://host:port instead of the file's.")
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Another setting, e.g. budget.shadows=8; may be repeated.", show_default=False),
+]
 
 
 def run(
-    source: Annotated[
-        str | None,
-        typer.Argument(metavar="FILE|NAME", help="A TOML file, or the name of a ready-made pipeline (see --list)."),
-    ] = None,
+    source: Source = None,
     listed: Annotated[bool, typer.Option("--list", help="List the ready-made pipelines.")] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Time one training, print how many there are, how long they take, and disk."),
-    ] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume/--fresh", help="Go on from what the store holds, or train everything again.")
-    ] = True,
-    engine: Annotated[
-        str | None, typer.Option("--engine", help="inline, local, ray or ray://host:port instead of the file's.")
-    ] = None,
+    dry_run: DryRun = False,
+    resume: Resume = True,
+    engine: Engine = None,
     workers: Annotated[int | None, typer.Option("--workers", help="Processes; one for each core by default.")] = None,
     memory: Annotated[str | None, typer.Option("--memory", help="Limit for all workers together, e.g. 4GB.")] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="Seed of every random choice instead of the file's.")
-    ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Another setting, e.g. budget.shadows=8; may be repeated.", show_default=False),
-    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of every random choice, not the file's.")] = None,
+    changes: Changes = None,
     html: Annotated[
         Path | None, typer.Option("--out", help="Write the page here (default: FILE or NAME with .html).")
     ] = None,
+    quiet: Quiet = False,
     json: JsonFlag = False,
 ) -> None:
-    """Train as a TOML file says, attack, and bound ε; go on where an earlier run was stopped.
+    """Train as a TOML file says, attack, and bound ε; resume a run that was stopped.
 
     Example: the digits in less than a minute, then with DP-SGD, then what Adult would take
 
@@ -82,43 +87,47 @@ def run(
         _needs_charts("--out" if html else "report.html")
     store = _store(base / config.store.folder, resume)
     try:
-        _run(config, store, base, page, path.stem, dry_run=dry_run, json=json)
+        _run(config, store, base, page, path.stem, dry_run=dry_run, quiet=quiet, json=json)
     except KeyboardInterrupt:
         again = shlex.join(["dosimeter", *(word for word in sys.argv[1:] if word != "--fresh")])
         err.print(
-            f"stopped; what is finished is kept in {store.folder}. To go on: {again}", markup=False, soft_wrap=True
+            f"stopped; what is finished is kept in {store.folder}. To resume: {again}", markup=False, soft_wrap=True
         )
         raise typer.Exit(130) from None
 
 
-def _run(config: Config, store: Store, base: Path, page: Path | None, stem: str, *, dry_run: bool, json: bool) -> None:
+def _run(
+    config: Config, store: Store, base: Path, page: Path | None, stem: str, *, dry_run: bool, quiet: bool, json: bool
+) -> None:
     from dosimeter._files import write_text
     from dosimeter.cli.audit import show_audit
-    from dosimeter.pipelines.launch import launch, outlook
+    from dosimeter.pipelines.launch import launch
     from dosimeter.pipelines.subjects import subject
 
-    err.print(f"reading {config.data.name or config.data.file}", markup=False)
+    note(f"reading {config.data.name or config.data.file}", quiet=quiet)
     prepared = subject(config, base=base)
     if dry_run:
+        from dosimeter.pipelines.cost import outlook
+
         expected = outlook(config, prepared)
         if json:
             print_json({**expected.to_dict(), "store": str(store.folder)})
         else:
             _plan(expected, store)
         return
-    audit = launch(config, prepared, store=store, base=base)
+    audit = launch(config, prepared, store=store, progress=not quiet)
     if json:
         print_json(audit.to_dict())
     else:
         show_audit(audit)
     if config.report.json_file is not None:
         write_text(base / config.report.json_file, audit.to_json() + "\n")
-        err.print(f"written: {base / config.report.json_file}", markup=False, soft_wrap=True)
-    if page is None and not json and _charts():
+        note(f"written: {base / config.report.json_file}", quiet=quiet)
+    if page is None and not json and _charts(quiet):
         page = base / f"{stem}.html"
     if page is not None:
         audit.to_html(page)
-        err.print(f"written: {page}", markup=False, soft_wrap=True)
+        note(f"written: {page}", quiet=quiet)
 
 
 def _plan(expected: Outlook, store: Store) -> None:
@@ -131,14 +140,22 @@ def _plan(expected: Outlook, store: Store) -> None:
         ("audit", expected.audit),
         ("records", f"{expected.records}; in a training: {sizes}"),
         ("trainings", f"{expected.trainings} ({parts})"),
-        ("how", f"{expected.how}; {expected.group} at a time in a process"),
+        ("how", f"{expected.how}; each process trains {_models(expected.group)} at a time"),
         ("one training", f"{expected.seconds_each:.2g} s of processor time, measured now"),
-        ("expected time", f"about {duration(expected.seconds)} with {expected.workers} processes on free cores"),
+        ("expected time", f"about {duration(expected.seconds)} with {_processes(expected.workers)}"),
         ("disk", f"{size(expected.bytes)} ({size(expected.bytes_each)} for each training) in {store.folder}"),
     ]
     if expected.noise_multiplier is not None:
         rows.insert(4, ("noise multiplier", f"{expected.noise_multiplier:.4g}"))
     table(f"Plan: {expected.name}", ["what", "how much"], rows)
+
+
+def _models(count: int) -> str:
+    return "one model" if count == 1 else f"{count} models"
+
+
+def _processes(count: int) -> str:
+    return "one process on a free core" if count == 1 else f"{count} processes on free cores"
 
 
 def _list(json: bool) -> None:
@@ -149,7 +166,7 @@ def _list(json: bool) -> None:
         print_json([{"name": name, "audit": c.audit, "data": c.data.name, "about": c.about} for name, c in found])
         return
     table("Ready-made pipelines", ["name", "data", "about"], [(name, c.data.name, c.about) for name, c in found])
-    out.print("`dosimeter run NAME --dry-run` says what one takes before it starts.", markup=False)
+    out.print("`dosimeter run NAME --dry-run` says how long one will take.", markup=False)
 
 
 def _store(folder: Path, resume: bool) -> Store:
@@ -163,12 +180,12 @@ def _toml(value: str | int) -> str:
     return str(value) if isinstance(value, int) else f'"{value}"'
 
 
-def _charts() -> bool:
+def _charts(quiet: bool) -> bool:
     from importlib.util import find_spec
 
     if all(find_spec(name) for name in ("altair", "vl_convert")):
         return True
-    err.print("note: no page is written; it needs the extra report: pip install 'dosimeter[report]'", markup=False)
+    note("note: no page is written; it needs the extra report: pip install 'dosimeter[report]'", quiet=quiet)
     return False
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dosimeter.cli._shared import JsonFlag, Seed, err, out, print_json, table
+from dosimeter.cli._shared import JsonFlag, Quiet, Seed, err, out, print_json, table
 
 if TYPE_CHECKING:
-    from dosimeter.selftest import Row
+    from dosimeter.selftest import CoverageRow
 
 
 def selftest(
@@ -20,6 +20,7 @@ def selftest(
     ] = None,
     records: Annotated[int | None, typer.Option("--records", help="Records of each kind in a trial.")] = None,
     seed: Seed = 0,
+    quiet: Quiet = False,
     json: JsonFlag = False,
 ) -> None:
     """Rerun every estimator and audit where ε is known; exit code 1 if a valid bound breaks its level.
@@ -45,7 +46,7 @@ def selftest(
         total=study.count_rows(long),
         console=err,
         transient=True,
-        disable=not err.is_terminal,
+        disable=quiet or not err.is_terminal,
     )
     found = list(shown)
     failed = study.broken(found)
@@ -62,7 +63,7 @@ def selftest(
     raise typer.Exit(1 if failed else 0)
 
 
-def _cells(row: Row) -> tuple[str, str, str, str, str]:
+def _cells(row: CoverageRow) -> tuple[str, str, str, str, str]:
     seen = f"{row.violations} of {row.trials}"
     label = "yes" if row.is_bound else f"no: {row.validity}"
     return row.estimator, f"{row.truth:.4g}", f"{row.mean:.3f}", seen, label

@@ -14,7 +14,20 @@ from dosimeter.cli._shared import JsonFlag, err, out, print_json, table
 if TYPE_CHECKING:
     from dosimeter.engine.store import Store
 
-store = typer.Typer(help="Look after a store: list, verify, tidy up, export.", no_args_is_help=True)
+store = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+
+
+@store.callback()
+def look_after() -> None:
+    """Look after a store: list, verify, tidy up, export.
+
+    Example: what is in it, and whether all of it is intact
+
+        dosimeter store ls dosimeter-store
+
+        dosimeter store verify dosimeter-store
+    """
+
 
 Folder = Annotated[Path, typer.Argument(help="The folder of the store.", show_default=False)]
 
@@ -54,7 +67,7 @@ def verify(folder: Folder, json: JsonFlag = False) -> None:
             out.print(f"damaged: {key}", soft_wrap=True)
         out.print("They were moved to quarantine/; the next run computes them again.")
     else:
-        out.print("Every entry is as it was written.")
+        out.print("Every entry is intact.")
     raise typer.Exit(1 if damaged else 0)
 
 

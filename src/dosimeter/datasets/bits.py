@@ -137,7 +137,7 @@ def _arrays(paths: Sequence[Path], *, bits: int, classes: int) -> Contents:
             f"{path}: record {int(np.argmax(wrong))} of {names[0]} is not all 0 and 1; get the file again."
         )
     if y.dtype.kind not in "biuf" or y.shape not in ((len(x),), (len(x), 1), (len(x), classes)):
-        raise InputError(f"{path}: {names[1]} has shape {y.shape} and type {y.dtype}, not a class a record.")
+        raise InputError(f"{path}: {names[1]} has shape {y.shape} and type {y.dtype}, not one class for each record.")
     if y.shape == (len(x), classes):
         if not (((y == 0) | (y == 1)).all() and (y.sum(axis=1) == 1).all()):
             raise InputError(f"{path}: {names[1]} has rows that are not one-hot; get the file again.")

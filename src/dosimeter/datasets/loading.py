@@ -18,7 +18,14 @@ VARIABLE = "DOSIMETER_DATA"
 
 
 def names() -> tuple[str, ...]:
-    """The names that `load` knows, those that are always there first."""
+    """List the names that `load` knows; those that are always there come first.
+
+    Returns:
+        The names.
+
+    >>> names()[:3]
+    ('digits', 'breast_cancer', 'wine')
+    """
     return (*bundled.NAMES, *CATALOGUE)
 
 
@@ -29,17 +36,31 @@ def load(
     download: bool = True,
     verify: bool = True,
 ) -> Dataset:
-    """A data set by its name, encoded as in the papers.
+    """Load a data set by its name, encoded as in the papers.
 
     digits, breast_cancer and wine come with scikit-learn. The others are looked for in `folder`, in the folder that the
-    environment variable DOSIMETER_DATA names, in the cache (~/.cache/dosimeter, or under XDG_CACHE_HOME), and are then
-    downloaded into the cache unless `download` is False. Files may lie in the folder itself or in one inside it that is
-    named after the set. `verify=False` takes files that are not the published ones, a part of them for instance: only
-    their form is checked then.
+    environment variable DOSIMETER_DATA names, and in the cache (~/.cache/dosimeter, or under XDG_CACHE_HOME), and are
+    then downloaded into the cache. Files may lie in the folder itself or in one inside it that is named after the set.
 
-    cifar10 is whole from cifar-10-binary.tar.gz; cifar10_20k.npz has only 20 000 of the training images.
-    Encodings: see `dosimeter.datasets.census` (tables), `bits` (Purchase-100: 600 bits, Texas-100: 6 169, which takes
-    1.7 GB, Location-30: 446), `images` and `text`.
+    cifar10 is whole from cifar-10-binary.tar.gz; cifar10_20k.npz has only 20 000 of the training images. Encodings: see
+    `dosimeter.datasets.census` (tables), `bits` (Purchase-100: 600 bits, Texas-100: 6 169, which takes 1.7 GB,
+    Location-30: 446), `images` and `text`.
+
+    Args:
+        name: One of `names()`.
+        folder: Where to look first.
+        download: Whether a missing set may be downloaded.
+        verify: False takes files that are not the published ones, for instance a part of them: only their form is
+            checked.
+
+    Returns:
+        The data set.
+
+    Raises:
+        InputError: If the name is unknown, or a file is missing or not the published one.
+
+    >>> len(load("digits"))
+    1797
     """
     check.choice("name", name, names())
     for option, value in (("download", download), ("verify", verify)):

@@ -229,7 +229,7 @@ def _watched(blocks: list[tuple[slice, slice]], progress: bool) -> _Blocks:
 
 
 def _records(name: str, values: Any, distance: str | Function) -> Array:
-    """Finite numbers, one row a record: flat, images for SSIM, as they are for a user's function."""
+    """Finite numbers, one row for each record: flat, images for SSIM, as they are for a user's function."""
     full = name_of(distance)
     try:
         array = np.asarray(values)

@@ -24,7 +24,7 @@ from dosimeter.engine.work import LostWorkersError, TaskOutcome
 _IN_MEMORY = 256_000_000  # bytes of results that wait for their turn in memory; further ones wait on the disk
 _PATIENCE = 6  # times that a task may be lost to kills or want of memory, the last time alone
 _PAUSE = 0.25  # seconds before a lost task runs alone; doubled each time, for whatever takes the memory to pass
-_CALM = 4  # finished tasks a worker before one more worker is tried
+_CALM = 4  # finished tasks per worker before one more worker is tried
 _MANY = 2**31  # workers, as good as no limit
 _POLL = 0.3  # seconds between looks at tasks that another process has in hand
 
@@ -44,36 +44,52 @@ def run(
     progress: bool = True,
     keep_workers: bool = False,
 ) -> Iterator[Result]:
-    """Run `function(task, shared)` for every task; the results in the order of the tasks, as soon as they are there.
+    """Run `function(task, shared)` for every task; the results come in the order of the tasks.
 
-    `function` is a top-level function that returns `(arrays, info)`; `shared` holds arrays that every task may read.
-    `engine` is "local" (processes), "inline" (this process), "ray" (joins a cluster or starts one here) or
-    "ray://host:port"; `workers` defaults to one for each core. What a `store` holds is not computed again; `version`
-    is part of the key, so change it with the function. Processes that use one store at the same time share the tasks.
-    A task that raises, whose worker crashes or that takes longer than `timeout` seconds is tried again up to `retries`
-    times; then its result has an `error`, and the others go on. A task whose worker is killed from outside, or that
-    finds no memory, has not failed: it is tried again with fewer workers, and if it cannot run alone either the run
-    ends with a `LostWorkersError`.
-    `memory` (bytes) is a limit for all workers together: the first task is measured alone, then as many run as fit.
-    With `keep_workers` local processes wait a minute for the next run that keeps them. The log of a task that failed is
-    kept with the store, or else for a week in a temporary folder; its result names the file.
+    A task that raises, whose worker crashes or that takes too long is tried again up to `retries` times; then its
+    result has an `error`, and the others continue. A task whose worker is killed from outside, or that finds no memory,
+    has not failed: it is tried again with fewer workers. The log of a task that failed is kept with the store, or else
+    for a week in a temporary folder; its result names the file. Processes that use one store at the same time share the
+    tasks.
+
+    Args:
+        function: A top-level function that returns `(arrays, info)`.
+        tasks: What to run.
+        shared: Arrays that every task may read.
+        engine: "local" (processes), "inline" (this process), "ray" (joins a cluster or starts one here) or
+            "ray://host:port".
+        workers: How many processes; None for one for each core.
+        store: What it holds is not computed again.
+        version: Part of the store's keys; change it with the function.
+        retries: How often a failed task is tried again.
+        timeout: Seconds that one task may take.
+        memory: Bytes that all workers may use together: the first task is measured alone, then as many run as fit.
+        progress: Whether to show a bar.
+        keep_workers: Whether local processes wait a minute for the next run that keeps them.
+
+    Returns:
+        An iterator over the results, each as soon as it and those before it are there.
+
+    Raises:
+        InputError: If an argument is out of range, or the workers cannot import the function.
+        LostWorkersError: If a task cannot run even alone, because its worker is killed again and again.
+
+    >>> import numpy as np
+    >>> def square(task, shared):
+    ...     return {"x": shared["x"] ** task.arguments["power"]}, {}
+    >>> tasks = [Task("power", {"power": power}, seed=0) for power in (2, 3)]
+    >>> [result.arrays["x"].tolist() for result in run(square, tasks, shared={"x": np.arange(3)}, engine="inline")]
+    [[0, 1, 4], [0, 1, 8]]
     """
     name = function_name(function)
     todo = _checked_tasks(tasks)
     engine = check.engine(engine)
-    if workers is not None:
-        workers = check.whole("workers", workers, 1, "pass the number of processes, or None for one for each core")
     if store is not None and not isinstance(store, Store):
         raise InputError(f"store must be a Store, got {show(store)}; pass Store('folder').")
     if not isinstance(version, str):
         raise InputError(f"version must be a text, got {show(version)}; pass e.g. '1'.")
     retries = check.whole("retries", retries, 0, "pass how often a failed task is tried again, e.g. 1")
-    if timeout is not None:
-        timeout = check.within("timeout", timeout, 0.0, float("inf"), "pass seconds, or None", include="()")
-        if engine == "inline":
-            raise InputError("timeout needs a process that can be ended; use engine='local' or pass timeout=None.")
-    if memory is not None:
-        memory = check.whole("memory", memory, 1, "pass bytes, e.g. 8 * 10**9")
+    workers, timeout, memory = _checked_limits(engine, workers, timeout, memory)
     arrays = checked_shared(shared)
     print_ = hash_of_arrays(arrays) if store is not None else ""
 
@@ -91,6 +107,20 @@ def run(
     keys = [key_of(function, task, version=version, shared_fingerprint=print_) for task in todo] if store else None
     run_ = _Run(name, todo, keys, store, open_pool, retries, memory, TaskProgress(len(todo), shown=bool(progress)))
     return run_.results()
+
+
+def _checked_limits(
+    engine: str, workers: int | None, timeout: float | None, memory: int | None
+) -> tuple[int | None, float | None, int | None]:
+    if workers is not None:
+        workers = check.whole("workers", workers, 1, "pass the number of processes, or None for one for each core")
+    if timeout is not None:
+        timeout = check.within("timeout", timeout, 0.0, float("inf"), "pass seconds, or None", include="()")
+        if engine == "inline":
+            raise InputError("timeout needs a process that can be ended; use engine='local' or pass timeout=None.")
+    if memory is not None:
+        memory = check.whole("memory", memory, 1, "pass bytes, e.g. 8 * 10**9")
+    return workers, timeout, memory
 
 
 @dataclass(frozen=True)
@@ -336,13 +366,13 @@ class _Run:
         return str(self._logs.write(f"task-{index}", text))
 
     def _kept(self) -> str:
-        """What is safe, and how to go on."""
+        """What is safe, and how to resume."""
         progress = self._progress
         if self._store is None or self._keys is None:
             return f"after {progress.done} of {progress.total} tasks nothing is kept without a store."
         kept = sum(key in self._store for key in self._keys)  # the last one may be stored but not yet counted
         where = f"{kept} of {progress.total} tasks are kept in {self._store.folder}"
-        return f"{where}: run the same again to go on from there."
+        return f"{where}: run the same again to resume from there."
 
 
 def _size(arrays: Arrays | None) -> int:

@@ -131,7 +131,7 @@ class Leases:
                     os.utime(self._descriptor)
 
     def _mine(self, lease: Path) -> bool:
-        """Whether another run of this process has it, which cannot go on before this one does."""
+        """Whether another run of this process has it, which cannot continue before this one does."""
         return _content(lease).split()[1:] == [_PROCESS]
 
     def _void(self, lease: Path) -> bool:

@@ -236,7 +236,7 @@ class Local:
         return [(worker.ticket, TaskOutcome(error=f"its process {_manner(code)}", log=said, lost=killed(code)))]
 
     def _false_start(self, code: int | None) -> None:
-        """Count a process that ended before it was ready; refuse to go on when there is no hope."""
+        """Count a process that ended before it was ready; give up when no process can start."""
         self._false_starts += 1
         if killed(code):
             self._pause = min(_LONGEST_PAUSE, max(0.1, 2 * self._pause))

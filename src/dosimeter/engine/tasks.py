@@ -21,10 +21,21 @@ Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class Task:
-    """One computation: its name, its arguments (as JSON can hold them) and its seed.
+    """Describe one computation: its name, its arguments (as JSON can hold them) and its seed.
 
-    Tuples become lists and NumPy scalars become Python numbers, so that a task is the same before and after a journey
-    to another process. NaN, infinities, objects and keys that are not text are refused.
+    Tuples become lists and NumPy scalars become Python numbers, so that a task is the same before and after it is sent
+    to another process.
+
+    Args:
+        name: What is computed.
+        arguments: Numbers, texts, lists and dictionaries.
+        seed: Seeds the global generators of the worker.
+
+    Raises:
+        InputError: For NaN, infinities, objects, and keys that are not texts.
+
+    >>> Task("shadow", {"epochs": 5, "sizes": (1, 2)}, seed=7).arguments
+    {'epochs': 5, 'sizes': [1, 2]}
     """
 
     name: str
@@ -42,10 +53,15 @@ class Task:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a task: arrays and info, or one line that says why there are none.
+    """Hold what came of a task: arrays and info, or one line that says why there are none.
 
-    `cached` says that it was found in the store, `key` under which name. On an error `info["log"]` names the file with
-    the whole story.
+    Attributes:
+        task: The task.
+        arrays: What the function returned; None on an error.
+        info: What else it returned; on an error `info["log"]` names the file with the whole log.
+        error: Why there are no arrays.
+        cached: Whether it was found in the store.
+        key: Its name there.
     """
 
     task: Task
@@ -67,7 +83,7 @@ def canonical(value: Any) -> str:
 def function_name(function: Any) -> str:
     """The name by which another process finds the function, or the class of a callable object.
 
-    What such an object holds is no part of any key: a caller whose results depend on it says so in `version`.
+    What such an object holds is not part of any key: a caller whose results depend on it says so in `version`.
     """
     found = function if hasattr(function, "__qualname__") else type(function)
     module, name = getattr(found, "__module__", None), getattr(found, "__qualname__", None)
@@ -111,7 +127,21 @@ def hash_of_arrays(shared: Mapping[str, npt.NDArray[Any]]) -> str:
 
 
 def key_of(function: Function, task: Task, *, version: str = "", shared_fingerprint: str = "") -> str:
-    """The key of a task in the store; a changed function name, version, argument, seed or datum changes it."""
+    """Compute the key of a task in the store.
+
+    Args:
+        function: The function that computes it.
+        task: The task.
+        version: The caller's version of the function.
+        shared_fingerprint: A hash of the shared arrays.
+
+    Returns:
+        64 hexadecimal digits. Another function name, version, argument, seed, datum or version of dosimeter gives
+            another.
+
+    >>> len(key_of(len, Task("shadow", {}, seed=7)))
+    64
+    """
     from dosimeter import __version__
 
     parts = [

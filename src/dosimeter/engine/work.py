@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.abc
+import importlib.util
 import os
 import random
 import signal
@@ -12,7 +14,9 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -187,12 +191,40 @@ def _seeded(seed: int) -> Iterator[None]:
     torch_before = torch.get_rng_state() if torch is not None else None
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
+    late = None
     if torch is not None:
         torch.manual_seed(seed % 2**63)
+    else:
+        late = _SeedsTorch(seed % 2**63)
+        sys.meta_path.insert(0, late)
     try:
         yield
     finally:
+        if late in sys.meta_path:
+            sys.meta_path.remove(late)
         random.setstate(before)
         np.random.set_state(numpy_before)  # noqa: NPY002
         if torch is not None and torch_before is not None:
             torch.set_rng_state(torch_before)
+
+
+class _SeedsTorch(importlib.abc.MetaPathFinder):
+    """Seeds torch as soon as a task imports it: the first task of a process must draw what any other would."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def run_and_seed(module: ModuleType) -> None:
+                run(module)
+                module.manual_seed(self._seed)
+
+            spec.loader.exec_module = run_and_seed  # type: ignore[method-assign]
+        return spec

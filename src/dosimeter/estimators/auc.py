@@ -12,7 +12,7 @@ from dosimeter.evidence import Scores
 def auc_with_error(scores: Scores) -> tuple[float, float]:
     """The AUC and its standard error (DeLong, DeLong and Clarke-Pearson 1988), asymptotic.
 
-    Where all placements agree (perfect separation, or all scores equal) that error is 0, which is no measure of
+    Where all placements agree (perfect separation, or all scores equal) that error is 0, which is not a measure of
     anything; a binomial error with half a miss added to the smaller side stands in for it.
     """
     from scipy.stats import rankdata  # slow to import, and only some audits need it

@@ -269,7 +269,7 @@ class ClaimTest:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> ClaimTest:
-        """A test that goes on where the one that wrote `state` stopped."""
+        """A test that resumes where the one that wrote `state` stopped."""
         try:
             if state["version"] != STATE_VERSION:
                 raise InputError(f"state has version {check.show(state['version'])}; this one reads {STATE_VERSION}.")

@@ -38,9 +38,9 @@ def losses_from_logits(logits: Any, labels: Any) -> FloatArray:
 def losses_from_probabilities(probabilities: Any, labels: Any) -> tuple[FloatArray, int]:
     """Losses of records from a model's probabilities, and how many records were clipped.
 
-    `probabilities` of shape (n,) are P[class 1], of shape (n, classes) one row a record. A probability of the true
-    class (or of all the others together) below the distance between 1 and the next smaller number of the given
-    dtype is raised to that distance: there 0 and 1 can no longer be told from their neighbours. Logits have no
+    `probabilities` of shape (n,) are P[class 1]; of shape (n, classes) they have one row for each record. A probability
+    of the true class (or of all the others together) below the distance between 1 and the next smaller number of the
+    given dtype is raised to that distance: there 0 and 1 can no longer be told from their neighbours. Logits have no
     such limit; prefer `losses_from_logits`.
     """
     values, classes = _outputs("probabilities", probabilities)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
+from scipy import special
 
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.estimate import Estimate, Validity, number
 from dosimeter.estimators.headline import Bins, Proof, coins_bound, pools_bound, rank_bins
+from dosimeter.estimators.headline.laws import binomial, noncentral, upper_tail
 from dosimeter.estimators.wording import odds_of, proven
 from dosimeter.evidence import OneRun, Scores
 
@@ -47,7 +50,7 @@ def lower_bound(
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> lower_bound(Scores(rng.normal(1, 1, 1000), rng.normal(0, 1, 1000)), delta=1e-5).low
-    3.49
+    3.3
     """
     delta, confidence = check.delta(delta), check.confidence(confidence)
     if not isinstance(evidence, (Scores, OneRun)):
@@ -74,7 +77,7 @@ def bound_of_bins(
         confidence,
         METHOD,
         VALIDITY[game],
-        _in_counts(proof, game, "run" if game == "runs" else unit, confidence, most),
+        _in_counts(proof, game, neighbours, "run" if game == "runs" else unit, confidence, most),
         neighbours=neighbours,
         unit=unit,
         details={
@@ -141,12 +144,34 @@ def _pooled(evidence: Scores | OneRun) -> tuple[check.FloatArray, check.BoolArra
 
 @lru_cache(maxsize=4096)
 def largest_provable(members: int, total: int, game: str, neighbours: str, delta: float, alpha: float) -> float:
-    """The bound that a perfect attack on as many records would get."""
+    """The bound that a perfect attack on as many records would get, with scores of two values or all different.
+
+    Neither is always the larger one: different scores teach the test its weights, but cost it records.
+    """
     scores = np.arange(float(total))
-    return prove(rank_bins(scores, scores >= total - members), game, neighbours, delta, alpha).epsilon
+    member = scores >= total - members
+    perfect = (rank_bins(scores, member), rank_bins(member.astype(float), member))
+    return max(prove(bins, game, neighbours, delta, alpha).epsilon for bins in perfect)
 
 
-def _in_counts(proof: Proof, game: str, unit: str, confidence: float, most: float) -> str:
+_NEAR = 0.95  # of what a perfect attack proves: ties among its scores move that by a few per cent
+
+
+def _speak_alone(proof: Proof, game: str, neighbours: str, confidence: float) -> bool:
+    """Whether the counts, each record counted once, are as unlikely as is said: what a reader can look up in a table.
+
+    The test gives more weight to records further out, so they may not be.
+    """
+    if game == "coins":
+        law, seen = binomial(proof.tested, float(special.expit(proof.epsilon))), proof.right
+    else:
+        theta = math.exp(proof.epsilon if game == "split" and neighbours == "replace" else 2 * proof.epsilon)
+        members = proof.upper_members + proof.lower_members
+        law, seen = noncentral(proof.upper, proof.lower, members, theta), proof.upper_members
+    return upper_tail([(1, law)], seen) <= 1 - confidence + 1e-9
+
+
+def _in_counts(proof: Proof, game: str, neighbours: str, unit: str, confidence: float, most: float) -> str:
     """What the bound rests on, in counts that can be looked up, and how far it could have gone."""
     if most <= 0:
         return f" So few {unit}s cannot prove any."
@@ -162,22 +187,21 @@ def _in_counts(proof: Proof, game: str, unit: str, confidence: float, most: floa
             f"It rests on {proof.tested} {unit}s: of the {proof.upper} ranked higher, {proof.upper_members} were "
             f"members, of the {proof.lower} ranked lower, {proof.lower_members}"
         )
+    if not _speak_alone(proof, game, neighbours, confidence):
+        seen += f"; the further out a {unit}'s score, the more it counts"
     text = f" {seen}; with ε ≤ {number(proof.epsilon)} evidence this strong comes up in at most {odds_of(confidence)}."
-    if proof.epsilon >= most:
-        text += f" This is the most that an audit of so many {unit}s can prove."
+    if proof.epsilon >= _NEAR * most:
+        text += f" This is close to the most that an audit of so many {unit}s can prove."
     return text
 
 
-_FEW = 20  # of either kind: with fewer, an AUC far below one half is chance
-_REVERSED = 5.0  # standard errors below one half
+_REVERSED = 5.0  # standard errors below one half, which is no chance at any size
 
 
 def _warnings(evidence: Scores | OneRun, scores: check.FloatArray, member: check.BoolArray) -> tuple[str, ...]:
     found = evidence.mask_warnings if isinstance(evidence, OneRun) else ()
     inside = int(member.sum())
     outside = member.size - inside
-    if min(inside, outside) < _FEW:
-        return found
     auc = (evidence if isinstance(evidence, Scores) else evidence.as_scores()).auc
     error = ((member.size + 1) / (12 * inside * outside)) ** 0.5  # of the rank sum where nothing leaks
     if auc < 0.5 - _REVERSED * error:

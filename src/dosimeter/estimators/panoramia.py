@@ -139,6 +139,12 @@ def null_differences(
     return float(difference[0]), difference[1:]
 
 
+_NAIVE = (
+    "the threshold was chosen on the data that bound it: with no leak at all such bounds are above 0 in 21 % "
+    "(1000 records) to 30 % (10 000) of audits instead of 2.5 %"
+)
+
+
 def panoramia(
     *,
     baseline: OneRun | None,
@@ -183,12 +189,7 @@ def panoramia(
         check.choice("guesses", guesses, ("ranked", "naive"))
     else:
         guesses = check.whole("guesses", guesses, 1, f"pass at most the {attack.total} records there are", attack.total)
-    warnings = list(attack.mask_warnings)
-    if guesses == "naive":
-        warnings.append(
-            "the threshold was chosen on the data that bound it: with no leak at all such bounds are above 0 in 21 % "
-            "(1000 records) to 30 % (10 000) of audits instead of 2.5 %"
-        )
+    warnings = [*attack.mask_warnings, *([_NAIVE] if guesses == "naive" else [])]
     if isinstance(guesses, int) and any(e is not None and _cut_tied(e, guesses) for e in (baseline, attack)):
         warnings.append("scores are tied where guessing stops; as few of these guesses as possible count as right")
     if baseline is None:

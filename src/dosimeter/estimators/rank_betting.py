@@ -51,8 +51,8 @@ def _corners(right: BoolArray) -> tuple[FloatArray, FloatArray]:
     """(right, wrong) counts at the prefixes where the wealth can be largest.
 
     The mean wealth is a convex function of both counts, so over all prefixes it is largest at a corner of their
-    convex hull. A prefix under the chord of its neighbours is no corner; such prefixes are dropped until none is left
-    or the rest is small.
+    convex hull. A prefix under the chord of its neighbours is not a corner; such prefixes are dropped until none is
+    left or the rest is small.
     """
     hits = np.cumsum(right)
     ends = right & ~np.append(right[1:], False)

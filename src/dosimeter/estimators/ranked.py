@@ -71,7 +71,7 @@ def ranked(evidence: OneRun, *, delta: float = 0.0, confidence: float = 0.95, or
     >>> from dosimeter import fair_coins
     >>> coins = fair_coins(2000, seed=1)
     >>> round(ranked(OneRun(np.random.default_rng(0).normal(coins, 1), coins)).low, 1)
-    1.8
+    1.6
     """
     delta, confidence = check.delta(delta), check.confidence(confidence)
     order = check.choice("order", order, ORDERS)

@@ -25,13 +25,27 @@ def access(
     outputs: Kind | None = None,
     classes: Sequence[Any] | None = None,
 ) -> BlackBox:
-    """Black-box access to a model.
+    """Get black-box access to a model.
 
-    `model` is a fitted scikit-learn classifier, a torch module, the path of an .onnx file, a
-    `HuggingFace(model, tokenizer)`, a function X -> outputs, or a BlackBox, which is returned as it is.
-    `outputs` says what a function, module or file returns ("logits", "log-probabilities" or "probabilities"); without
-    it the first batch decides and a warning states the decision. `classes` names its columns; without it labels are
-    column numbers. `device` is for modules and files. The batch size is chosen to fit memory unless given.
+    Args:
+        model: A fitted scikit-learn classifier, a torch module, the path of an .onnx file, a
+            `HuggingFace(model, tokenizer)`, a function from X to outputs, or a BlackBox, which is returned as it is.
+        batch_size: Records in a batch; by default what fits memory.
+        device: Where a module or file runs.
+        outputs: What a function, module or file returns: "logits", "log-probabilities" or "probabilities". Without it
+            the first batch decides, and a warning states the decision.
+        classes: The label of each column; without it labels are column numbers.
+
+    Returns:
+        The black box, which gives outputs and losses.
+
+    Raises:
+        InputError: If the model is of no known kind.
+
+    >>> import numpy as np
+    >>> box = access(lambda X: np.tile([0.25, 0.75], (len(X), 1)), outputs="probabilities")
+    >>> box.losses(np.zeros((2, 3)), [1, 0]).values.round(2).tolist()
+    [-1.1, 1.1]
     """
     stated = {"outputs": outputs, "classes": classes}
     if isinstance(model, BlackBox):

@@ -39,7 +39,7 @@ class Estimator(Batched):
         if not hasattr(model, "predict_proba"):
             if getattr(model, "decision_function_shape", None) == "ovo" and len(self.classes) > 2:
                 raise InputError(
-                    f'{name} compares classes in pairs; set decision_function_shape="ovr" to get one margin a class.'
+                    f'{name} compares classes in pairs; set decision_function_shape="ovr" to get one margin per class.'
                 )
             self.method, self.kind, self.warnings = "decision_function", "logits", (_MARGIN,)
 

@@ -67,7 +67,7 @@ def clip_warning(clipped: int, records: int) -> tuple[str, ...]:
         return ()
     return (
         f"{clipped} of {records} records have a probability that rounded to 0 or 1; their losses were clipped and the "
-        "tail beyond is lost; a model that gives logits keeps it",
+        "tail beyond is lost; pass a model that gives logits to keep the tail",
     )
 
 

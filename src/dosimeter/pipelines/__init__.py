@@ -1,1 +1,4 @@
-"""Audits from TOML files: what may stand in one, what it audits, what it will take, and the run."""
+"""Audits from TOML files: their reader (`config`), what is audited (`subjects`), the run (`launch`), its cost (`cost`).
+
+`power` and `noise` answer what is asked before a run: what an audit could prove, and which noise keeps a risk.
+"""

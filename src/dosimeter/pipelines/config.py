@@ -1,4 +1,4 @@
-"""An audit as a TOML file: what may stand in it, checked before anything is loaded or trained."""
+"""An audit as a TOML file: its settings, checked before anything is loaded or trained."""
 
 from __future__ import annotations
 
@@ -14,29 +14,60 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from dosimeter._validate import InputError, show
 
+__all__ = ["TAKES", "Config", "bundled", "parse", "read", "size_in_bytes"]
+
 LARGEST = 1_000_000
 BYTES = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "b": 1}
 SOURCES = ("network", "factory", "command", "sklearn")
 
-# Which settings of [attack] and [budget] an audit takes; every audit takes the other sections.
-TAKES: dict[str, frozenset[str]] = {
-    "training": frozenset(
-        [
-            *("attack.name", "attack.signal", "attack.game", "attack.points", "attack.challenges", "attack.select"),
-            *("attack.canaries", "budget.shadows", "budget.runs"),
-        ]
-    ),
-    "one-run": frozenset(["attack.name", "attack.signal", "attack.canaries", "budget.canaries", "budget.shadows"]),
-    "gradients": frozenset(
-        ["attack.neighbours", "attack.distance", "attack.noise", "budget.repetitions"],
-    ),
-    "members-only": frozenset(["attack.generator", "attack.guesses", "budget.references"]),
-    "model": frozenset(),
+# The settings of [attack], [estimate] and [budget] that each kind of audit takes, with the name of the argument that
+# each of them becomes. `budget.memory` and `budget.timeout`, like [engine], say how to run and are for every kind.
+TAKES: Mapping[str, Mapping[str, str]] = {
+    "training": {
+        "attack.name": "attack",
+        "attack.signal": "signal",
+        "attack.game": "game",
+        "attack.points": "points",
+        "attack.challenges": "challenges",
+        "attack.select": "select",
+        "attack.canaries": "canaries",
+        "estimate.delta": "delta",
+        "estimate.confidence": "confidence",
+        "estimate.claim": "claim",
+        "budget.shadows": "shadows",
+        "budget.runs": "runs",
+    },
+    "one-run": {
+        "attack.name": "attack",
+        "attack.signal": "signal",
+        "attack.canaries": "canaries",
+        "estimate.delta": "delta",
+        "estimate.confidence": "confidence",
+        "budget.canaries": "count",
+        "budget.shadows": "shadows",
+    },
+    "gradients": {
+        "attack.neighbours": "neighbours",
+        "attack.distance": "distance",
+        "attack.noise": "noise",
+        "estimate.delta": "delta",
+        "estimate.confidence": "confidence",
+        "estimate.belief": "belief",
+        "budget.repetitions": "repetitions",
+    },
+    "members-only": {
+        "attack.generator": "generator",
+        "attack.guesses": "guesses",
+        "estimate.confidence": "confidence",
+        "budget.references": "references",
+    },
+    "model": {"estimate.delta": "delta", "estimate.confidence": "confidence"},
 }
+HOW_TO_RUN = ("budget.memory", "budget.timeout")
 
 
 def size_in_bytes(value: Any) -> int:
-    """4GB, 500 MB or a number of bytes as a whole number."""
+    """Read "4GB", "500 MB" or a number of bytes as a whole number."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?b)?\s*", str(value).lower())
     if isinstance(value, bool) or not isinstance(value, (str, int)) or found is None or float(found[1]) == 0:
         raise InputError(f"must be a size like 4GB or a number of bytes, got {show(value)}")
@@ -53,7 +84,7 @@ Bytes = Annotated[int, BeforeValidator(size_in_bytes)]
 Seed = Annotated[int, Field(ge=0)]
 
 
-class Data(_Section):
+class DataSection(_Section):
     """Which records: a random part of a data set, and the share of it that no model is trained on."""
 
     name: str | None = None
@@ -67,7 +98,7 @@ class Data(_Section):
     length: Count = 32
 
     @model_validator(mode="after")
-    def _one_source(self) -> Data:
+    def _one_source(self) -> DataSection:
         if (self.name is None) == (self.file is None):
             raise InputError("needs exactly one of name and file")
         if self.label is not None and self.file is None:
@@ -75,7 +106,7 @@ class Data(_Section):
         return self
 
 
-class Model(_Section):
+class ModelSection(_Section):
     """What is trained: a named network, a factory of torch modules, an own script, or a scikit-learn class."""
 
     network: str | None = None
@@ -91,7 +122,7 @@ class Model(_Section):
     options: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _one_source(self) -> Model:
+    def _one_source(self) -> ModelSection:
         given = [name for name in SOURCES if getattr(self, name) is not None]
         if len(given) != 1:
             raise InputError(f"needs exactly one of {', '.join(SOURCES)}, got {' and '.join(given) or 'none'}")
@@ -112,7 +143,7 @@ class Model(_Section):
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
-class Dp(_Section):
+class DpSection(_Section):
     """DP-SGD by its noise, or by the ε that the noise is chosen for."""
 
     noise_multiplier: float | None = None
@@ -120,13 +151,13 @@ class Dp(_Section):
     clip: float = 1.0
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Dp:
+    def _one_of_both(self) -> DpSection:
         if (self.noise_multiplier is None) == (self.epsilon is None):
             raise InputError("needs exactly one of noise_multiplier and epsilon")
         return self
 
 
-class Recipe(_Section):
+class RecipeSection(_Section):
     """The fields of `dosimeter.training.Recipe`; what is left out has its default there."""
 
     optimiser: str | None = None
@@ -137,10 +168,10 @@ class Recipe(_Section):
     steps: int | None = None
     batch_size: int | Literal["all"] | None = None
     sampling: str | None = None
-    dp: Dp | None = None
+    dp: DpSection | None = None
 
 
-class Attack(_Section):
+class AttackSection(_Section):
     """How membership is guessed, and against which records."""
 
     name: str | None = None
@@ -157,7 +188,7 @@ class Attack(_Section):
     guesses: Count | str | None = None
 
 
-class Estimate(_Section):
+class EstimateSection(_Section):
     """At which δ and confidence, and which claimed ε is tested."""
 
     delta: Share = 1e-5
@@ -166,7 +197,7 @@ class Estimate(_Section):
     belief: Annotated[float, Field(gt=0.5, lt=1)] | None = None
 
 
-class Budget(_Section):
+class BudgetSection(_Section):
     """How many trainings, and what each of them may take."""
 
     shadows: Count | None = None
@@ -178,20 +209,20 @@ class Budget(_Section):
     timeout: Annotated[float, Field(gt=0)] | None = None
 
 
-class Engine(_Section):
+class EngineSection(_Section):
     """Where the trainings run."""
 
     name: str = "local"
     workers: Count | None = None
 
 
-class Storage(_Section):
+class StoreSection(_Section):
     """Where finished trainings are kept; a path is taken from the folder of the file."""
 
     folder: str = "dosimeter-store"
 
 
-class Report(_Section):
+class ReportSection(_Section):
     """What is written beside the answer on the screen."""
 
     html: str | None = None
@@ -205,25 +236,22 @@ class Config(_Section):
     name: str | None = None
     about: str = ""
     seed: Seed = 0
-    data: Data
-    model: Model
-    recipe: Recipe = Recipe()
-    attack: Attack = Attack()
-    estimate: Estimate = Estimate()
-    budget: Budget = Budget()
-    engine: Engine = Engine()
-    store: Storage = Storage()
-    report: Report = Report()
+    data: DataSection
+    model: ModelSection
+    recipe: RecipeSection = RecipeSection()
+    attack: AttackSection = AttackSection()
+    estimate: EstimateSection = EstimateSection()
+    budget: BudgetSection = BudgetSection()
+    engine: EngineSection = EngineSection()
+    store: StoreSection = StoreSection()
+    report: ReportSection = ReportSection()
 
     @model_validator(mode="after")
     def _only_what_the_audit_takes(self) -> Config:
-        for section in ("attack", "budget"):
-            for name in sorted(getattr(self, section).model_fields_set - {"memory", "timeout"}):
-                if f"{section}.{name}" not in TAKES[self.audit]:
-                    others = ", ".join(kind for kind, takes in TAKES.items() if f"{section}.{name}" in takes)
-                    raise InputError(
-                        f"{section}.{name} has no meaning for audit = {self.audit!r}, it is for {others}; leave it out"
-                    )
+        for field in self.given():
+            if field not in TAKES[self.audit]:
+                others = ", ".join(kind for kind, takes in TAKES.items() if field in takes)
+                raise InputError(f"{field} has no meaning for audit = {self.audit!r}, it is for {others}; leave it out")
         if self.model.source in ("command", "sklearn") and self.recipe.model_fields_set:
             raise InputError(
                 f"recipe.{min(self.recipe.model_fields_set)} is for torch models, but model.{self.model.source} "
@@ -231,22 +259,45 @@ class Config(_Section):
             )
         return self
 
+    def given(self) -> dict[str, Any]:
+        """Return the settings of [attack], [estimate] and [budget] in the file, by field, without how to run."""
+        found = {}
+        for section in ("attack", "estimate", "budget"):
+            part = getattr(self, section)
+            for name in sorted(part.model_fields_set):
+                field, value = f"{section}.{name}", getattr(part, name)
+                if value is not None and field not in HOW_TO_RUN:
+                    found[field] = value
+        return found
+
 
 def bundled() -> tuple[str, ...]:
-    """The names of the ready-made pipelines."""
+    """List the names of the ready-made pipelines."""
     folder = resources.files("dosimeter") / "pipelines"
     return tuple(sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml")))
 
 
 def read(source: str, overrides: Sequence[str] = ()) -> Config:
-    """The configuration in a TOML file, or the ready-made pipeline of this name; overrides are "section.key=value"."""
+    """Read the configuration in a TOML file, or a ready-made pipeline.
+
+    Args:
+        source: The path of the file, or the name of a pipeline.
+        overrides: Settings that replace those of the file, each "section.key=value".
+
+    Returns:
+        The configuration.
+
+    Raises:
+        InputError: If there is no such file, or a setting in it is unknown or out of range.
+
+    >>> read("digits-mlp", ["budget.shadows=8"]).budget.shadows
+    8
+    """
     path = Path(source)
     if path.suffix == "" and not path.exists():
         if source not in bundled():
-            near = _nearest(source, bundled())
-            raise InputError(
-                f"there is no file and no ready-made pipeline {show(source)}{near}; see `dosimeter run --list`."
-            )
+            near = _nearest(source, bundled()) or "; see `dosimeter run --list`."
+            raise InputError(f"there is no file and no ready-made pipeline {show(source)}{near}")
         text = (resources.files("dosimeter") / "pipelines" / f"{source}.toml").read_text(encoding="utf-8")
     else:
         text = _text(path)
@@ -255,14 +306,14 @@ def read(source: str, overrides: Sequence[str] = ()) -> Config:
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{source} is not valid TOML: {error}.") from None
     except RecursionError:
-        raise InputError(f"{source} is nested too deeply; that is no configuration.") from None
+        raise InputError(f"{source} is nested too deeply; that is not a configuration.") from None
     for override in overrides:
         _override(values, override)
     return parse(values, source)
 
 
 def parse(values: Mapping[str, Any], source: str = "the configuration") -> Config:
-    """The configuration that these values are, or one line that names the field."""
+    """Check the values of a file; an error is one line that names the field."""
     try:
         return Config.model_validate(dict(values))
     except ValidationError as error:
@@ -273,7 +324,7 @@ def _text(path: Path) -> str:
     if not path.is_file():
         raise InputError(f"there is no file {path}; pass a TOML file, or a name of `dosimeter run --list`.")
     if path.stat().st_size > LARGEST:
-        raise InputError(f"{path} has more than {LARGEST} bytes; that is no configuration.")
+        raise InputError(f"{path} has more than {LARGEST} bytes; that is not a configuration.")
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:

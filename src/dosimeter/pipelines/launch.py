@@ -1,183 +1,209 @@
-"""Run what a configuration says: which function, with which arguments, and beforehand what it will take."""
+"""Run the audit that a configuration describes: one adapter for each kind, from the file to the function."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import math
 import os
-import tempfile
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_type_hints, is_typeddict
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dosimeter._validate import InputError, show
+from dosimeter._validate import InputError
+from dosimeter.audits.gradients import audit_gradients
+from dosimeter.audits.members_only import audit_members_only
 from dosimeter.audits.model import audit_model
-from dosimeter.audits.result import Audit
-from dosimeter.audits.training.shadows import counted, provenance
+from dosimeter.audits.one_run import audit_one_run
+from dosimeter.audits.result import Audit, Provenance, TrainingCounts
+from dosimeter.audits.training import audit_training
 from dosimeter.engine import RunOptions, Store
-from dosimeter.engine.pool import cores
-from dosimeter.pipelines import config as settings
+from dosimeter.pipelines.config import TAKES, Config
 from dosimeter.pipelines.own_order import in_own_order
 from dosimeter.pipelines.subjects import CommandTraining, Subject, imported
 from dosimeter.training import train_many
 
-ANYWHERE = ("engine.name", "engine.workers", "budget.memory", "budget.timeout")  # one training may heed them too
+__all__ = ["ADAPTERS", "Adapter", "FreshStore", "launch"]
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of audit: its function, its first arguments and the settings that only it has, and its trainings."""
+class Job:
+    """What an adapter hands on: what is audited, the file, where to run, and the arguments that the file sets."""
 
-    module: str
-    function: str
-    arguments: Callable[[Subject, settings.Config, Store], tuple[tuple[Any, ...], dict[str, Any]]]
-    trainings: tuple[str, ...] = ()
-
-    def find(self) -> Callable[..., Audit]:
-        """The function itself."""
-        found: Callable[..., Audit] = getattr(importlib.import_module(self.module), self.function)
-        return found
+    subject: Subject
+    config: Config
+    run: RunOptions
+    arguments: Mapping[str, Any]
 
 
-def launch(
-    config: settings.Config, subject: Subject, *, store: Store, base: Path = Path(), progress: bool = True
-) -> Audit:
-    """Run the audit; what the store holds is not trained again. Rows are those of the data set, in its own order."""
-    kind = KINDS[config.audit]
-    function = kind.find()
-    first, own = kind.arguments(subject, config, store)
-    given = {**_settings(config, base), **own}
-    if "points" in given:
-        given["points"] = subject.places.positions("attack.points", given["points"])
-    known = keywords_of(function)
-    for field, (name, _) in _set_by_the_user(config).items():
-        if name not in known and field not in ANYWHERE:
-            raise InputError(f"{field} has no meaning for audit = {config.audit!r}; leave it out.")
-    common: dict[str, Any] = {"name": subject.name, "store": store, "progress": progress}
-    if config.audit in ("model", "members-only") or "seed" in config.model_fields_set:
-        common["seed"] = config.seed  # else an audit that throws coins draws a fresh seed and keeps it in the store
-    given = {**common, **given}
-    if "run" in known:
-        given["run"] = RunOptions(**{name: given.pop(name) for name in _WHERE if name in given})
-    options = {name: value for name, value in given.items() if name in known}
-    audit = in_own_order(function(*first, **options), subject.places, config.attack.canaries)
+@dataclass(frozen=True)
+class Adapter:
+    """Say how one kind of audit is called from a configuration.
+
+    Args:
+        function: The audit; `config.TAKES` lists the settings that become its arguments.
+        call: Calls it with the subject of a job.
+        trainings: How many models it trains in each stage if the file sets no number: the defaults of the function.
+        fresh_coins: Whether it draws a fresh seed, and keeps it in the store, if the file has none.
+    """
+
+    function: Callable[..., Audit]
+    call: Callable[[Job], Audit]
+    trainings: Mapping[str, int]
+    fresh_coins: bool
+
+
+def launch(config: Config, subject: Subject, *, store: Store, progress: bool = True) -> Audit:
+    """Run the audit of a configuration.
+
+    Args:
+        config: What to run.
+        subject: The records and the training, made ready by `subjects.subject`.
+        store: Where finished trainings are kept; what it holds is not trained again.
+        progress: Whether a bar on standard error shows the time left.
+
+    Returns:
+        The audit; rows are those of the data set, in its own order.
+
+    Raises:
+        InputError: If a setting cannot be used.
+    """
+    adapter = ADAPTERS[config.audit]
+    run = RunOptions(
+        engine=config.engine.name,
+        workers=config.engine.workers,
+        store=store,
+        memory=config.budget.memory,
+        timeout=config.budget.timeout,
+        progress=progress,
+    )
+    with subject.importable():  # until the last training is done: it may import modules of the user
+        arguments = _arguments(config, subject)
+        if not adapter.fresh_coins or "seed" in config.model_fields_set:
+            arguments["seed"] = config.seed
+        audit = adapter.call(Job(subject, config, run, {**arguments, "run": run}))
+    audit = in_own_order(audit, subject.places, config.attack.canaries)
     if subject.fingerprint is None:
         return audit
-    return replace(audit, metadata={**audit.metadata, "fingerprint": subject.fingerprint})
+    return replace(audit, metadata=replace(audit.metadata, fingerprint=subject.fingerprint))  # type: ignore[call-arg]
 
 
-_WHERE = ("engine", "workers", "store", "memory", "timeout", "progress")
-
-
-def keywords_of(function: Callable[..., Audit]) -> set[str]:
-    """What a function takes by name, also as one of its **options."""
-    rare = (get_args(hint) for hint in get_type_hints(function).values())
-    return {*inspect.signature(function).parameters, *(name for part in rare for name in _fields(part))}
-
-
-def _fields(part: tuple[Any, ...]) -> set[str]:
-    return set(get_type_hints(part[0])) if part and is_typeddict(part[0]) else set()
-
-
-def _set_by_the_user(config: settings.Config) -> dict[str, tuple[str, Any]]:
-    """Settings that stand in the configuration: by field, the name of the argument and the value."""
-    renamed = {"attack.name": "attack", "engine.name": "engine", "budget.canaries": "count"}
-    found = {}
-    for section in ("attack", "estimate", "budget", "engine"):
-        part = getattr(config, section)
-        for name in sorted(part.model_fields_set):
-            if (value := getattr(part, name)) is not None:
-                field = f"{section}.{name}"
-                found[field] = (renamed.get(field, name), value)
+def _arguments(config: Config, subject: Subject) -> dict[str, Any]:
+    """The settings in the file as arguments of the audit's function."""
+    found = {TAKES[config.audit][field]: value for field, value in config.given().items()}
+    if "signal" in found:
+        found["signal"] = imported("attack.signal", found["signal"])
+    if "claim" in found:
+        found["claim"] = (found["claim"], config.estimate.delta)
+    if "points" in found:
+        found["points"] = subject.places.positions("attack.points", found["points"])
     return found
 
 
-def _settings(config: settings.Config, base: Path) -> dict[str, Any]:
-    given = dict(_set_by_the_user(config).values())
-    if "signal" in given:
-        given["signal"] = imported("attack.signal", given["signal"], base)
-    if "claim" in given:
-        given["claim"] = (given["claim"], config.estimate.delta)
-    return given
+# --- the adapters -----------------------------------------------------------------------------------------
 
 
-# --- the kinds --------------------------------------------------------------------------------------------
+def _training(job: Job) -> Audit:
+    subject = job.subject
+    return audit_training(
+        subject.train,
+        subject.data,
+        recipe=subject.recipe,
+        nonmembers=subject.held_out,
+        name=subject.name,
+        **job.arguments,
+    )
 
 
-def _trained(subject: Subject, config: settings.Config, store: Store) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return (subject.train, subject.data), {"recipe": subject.recipe, "nonmembers": subject.held_out}
+def _one_run(job: Job) -> Audit:
+    subject = job.subject
+    return audit_one_run(
+        subject.train,
+        subject.data,
+        recipe=subject.recipe,
+        nonmembers=subject.held_out,
+        name=subject.name,
+        **job.arguments,
+    )
 
 
-def _gradients(subject: Subject, config: settings.Config, store: Store) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if subject.recipe is None or config.recipe.dp is None:
+def _gradients(job: Job) -> Audit:
+    subject, dp = job.subject, job.config.recipe.dp
+    recipe = subject.recipe
+    if recipe is None or recipe.dp is None or dp is None:
         raise InputError("recipe.dp is missing, but a gradient audit is one of DP-SGD with a torch model; add it.")
-    recipe, target = subject.recipe, {}
-    if config.recipe.dp.epsilon is not None and recipe.dp is not None:  # the audit finds the noise for its neighbours
+    if dp.epsilon is not None:  # the audit finds the noise for its neighbours
         recipe = replace(recipe, dp=replace(recipe.dp, noise_multiplier=0.0))
-        target = {"epsilon": config.recipe.dp.epsilon}
-    return (subject.train, subject.data), {"recipe": recipe, "universe": subject.held_out, **target}
+    return audit_gradients(
+        subject.train,
+        subject.data,
+        recipe=recipe,
+        universe=subject.held_out,
+        epsilon=dp.epsilon,
+        name=subject.name,
+        **job.arguments,
+    )
 
 
-def _one_model(subject: Subject, config: settings.Config, store: Store) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    model, cached = one_model(subject, config, store)
-    return (model,), {
-        "members": subject.data,
-        "nonmembers": subject.held_out,
-        "mechanism": subject.mechanism(subject.records),
-        "metadata": {
+def _model(job: Job) -> Audit:
+    subject = job.subject
+    model, cached = _one_model(job)
+    return audit_model(
+        model,
+        members=subject.data,
+        nonmembers=subject.held_out,
+        mechanism=subject.mechanism(subject.records),
+        metadata={
             "name": subject.name,
             "data": subject.source,
-            "trainings": counted(1),
-            "provenance": provenance(None, {}, computed=1 - cached, cached=int(cached)),
+            "trainings": TrainingCounts(asked=1, done=1),
+            "provenance": Provenance(computed=1 - cached, cached=int(cached)),
         },
-    }
+        **job.arguments,
+    )
 
 
-def _members_only(subject: Subject, config: settings.Config, store: Store) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return (one_model(subject, config, store)[0], subject.data), {"nonmembers": subject.held_out}
+def _members_only(job: Job) -> Audit:
+    subject = job.subject
+    model, _ = _one_model(job)
+    return audit_members_only(model, subject.data, nonmembers=subject.held_out, name=subject.name, **job.arguments)
 
 
-def one_model(subject: Subject, config: settings.Config, store: Store) -> tuple[Any, bool]:
+def _one_model(job: Job) -> tuple[Any, bool]:
     """One model that is trained on all of the subject's records, and whether the store held it."""
+    subject, config = job.subject, job.config
     if isinstance(subject.train, CommandTraining):
         raise InputError(
             f"model.command gives outputs and no model, which audit = {config.audit!r} needs; use audit = 'training'."
         )
     if subject.recipe is None:
         return subject.train(np.arange(subject.records), config.seed), False
-    everyone = np.ones((1, subject.records), bool)
-    found = next(
+    trained = next(
         train_many(
             subject.train,
             subject.recipe,
             subject.data,
-            everyone,
+            np.ones((1, subject.records), bool),
             [config.seed],
             return_models=True,
-            engine=config.engine.name,
-            processes=config.engine.workers,
-            store=store,
-            memory=config.budget.memory,
-            timeout=config.budget.timeout,
+            engine=job.run.engine,
+            workers=job.run.workers,
+            store=job.run.store,
+            memory=job.run.memory,
+            timeout=job.run.timeout,
         )
     )
-    if found.failed is not None:
-        raise InputError(f"the model could not be trained: {found.failed}.")
-    return found.module(subject.train), found.cached
+    if trained.failed is not None:
+        raise InputError(f"the model could not be trained: {trained.failed}.")
+    return trained.module(subject.train), trained.cached
 
 
-KINDS: Mapping[str, Kind] = {
-    "training": Kind("dosimeter.audits.training.run", "audit_training", _trained, ("shadows", "runs")),
-    "one-run": Kind("dosimeter.audits.one_run.run", "audit_one_run", _trained, ("shadows",)),
-    "gradients": Kind("dosimeter.audits.gradients.run", "audit_gradients", _gradients, ("repetitions",)),
-    "members-only": Kind("dosimeter.audits.members_only.run", "audit_members_only", _members_only),
-    "model": Kind(audit_model.__module__, audit_model.__name__, _one_model),
+ADAPTERS: Mapping[str, Adapter] = {
+    "training": Adapter(audit_training, _training, {"shadows": 64, "runs": 128}, fresh_coins=True),
+    "one-run": Adapter(audit_one_run, _one_run, {"models": 1, "shadows": 0}, fresh_coins=True),
+    "gradients": Adapter(audit_gradients, _gradients, {"repetitions": 1000}, fresh_coins=True),
+    "members-only": Adapter(audit_members_only, _members_only, {"models": 1}, fresh_coins=False),
+    "model": Adapter(audit_model, _model, {"models": 1}, fresh_coins=False),
 }
 
 
@@ -197,124 +223,3 @@ class FreshStore(Store):
         """Keep arrays and info under a key."""
         super().put(key, arrays, info)
         self._own.add(key)
-
-
-# --- what it will take ------------------------------------------------------------------------------------
-
-
-class Stage(NamedTuple):
-    """Trainings of one kind: how many, each on how many records."""
-
-    name: str
-    trainings: int
-    members: int
-
-
-@dataclass(frozen=True)
-class Outlook:
-    """What an audit will take, from a training that was really done and timed.
-
-    `seconds_each` is the processor time of the largest training, `bytes_each` what the store keeps of each.
-    """
-
-    name: str
-    audit: str
-    records: int
-    stages: tuple[Stage, ...]
-    how: str
-    group: int
-    seconds_each: float
-    workers: int
-    seconds: float
-    bytes_each: int
-    noise_multiplier: float | None
-
-    @property
-    def trainings(self) -> int:
-        return sum(stage.trainings for stage in self.stages)
-
-    @property
-    def bytes(self) -> int:
-        return self.trainings * self.bytes_each
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values only."""
-        stages = [stage._asdict() for stage in self.stages]
-        return {**asdict(self), "stages": stages, "trainings": self.trainings, "bytes": self.bytes}
-
-
-def outlook(config: settings.Config, subject: Subject) -> Outlook:
-    """Time one task of the audit's largest trainings as the audit would do it, and count."""
-    stages = _stages(config, subject)
-    largest = max(stages, key=lambda stage: stage.members)
-    chosen = np.zeros((largest.trainings, subject.records), bool)
-    chosen[:, np.random.default_rng(config.seed).permutation(subject.records)[: largest.members]] = True
-    probe = _probe_foreign if subject.recipe is None else _probe_torch
-    seconds, size, how, group = probe(subject, chosen)
-    workers = config.engine.workers or (1 if config.engine.name == "inline" else cores())
-    whole = sum(
-        math.ceil(math.ceil(stage.trainings / group) / workers)
-        * min(group, stage.trainings)
-        * (seconds * _visits(subject, stage.members) / _visits(subject, largest.members))
-        for stage in stages
-    )
-    dp = None if subject.recipe is None else subject.recipe.dp
-    noise = None if dp is None else dp.noise_multiplier
-    return Outlook(
-        subject.name, config.audit, subject.records, stages, how, group, seconds, workers, whole, size, noise
-    )
-
-
-def _stages(config: settings.Config, subject: Subject) -> tuple[Stage, ...]:
-    """The trainings of an audit, with the defaults of its function for what the configuration leaves out."""
-    kind = KINDS[config.audit]
-    defaults = inspect.signature(kind.find()).parameters
-    counts = {name: int(getattr(config.budget, name) or defaults[name].default) for name in kind.trainings}
-    if config.audit == "training" and config.attack.game == "crossed":
-        del counts["runs"]
-    if config.audit in ("one-run", "members-only", "model"):
-        counts = {"models": 1, **counts}
-    half = {"shadows": max(1, subject.records // 2)}
-    return tuple(Stage(name, count, half.get(name, subject.records)) for name, count in counts.items() if count)
-
-
-def _visits(subject: Subject, members: int) -> int:
-    """How often a training looks at a record: the work is about proportional to it."""
-    recipe = subject.recipe
-    return members if recipe is None else recipe.length(members) * recipe.batch(members)
-
-
-def _probe_torch(subject: Subject, chosen: npt.NDArray[np.bool_]) -> tuple[float, int, str, int]:
-    """The first group of the audit's models, trained in this process and stored in a temporary folder."""
-    assert subject.recipe is not None
-    held = subject.held_out
-    with tempfile.TemporaryDirectory(prefix="dosimeter-") as folder:
-        found = train_many(
-            subject.train,
-            subject.recipe,
-            subject.data,
-            chosen,
-            np.arange(len(chosen)),
-            evaluate_on="data" if held is None else np.concatenate([subject.data[0], held[0]]),
-            engine="inline",
-            store=Store(folder),
-        )
-        start = time.process_time()
-        first = next(found)
-        spent = time.process_time() - start
-        size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
-    if first.failed is not None:
-        raise InputError(f"the first training failed: {first.failed}.")
-    group = min(first.plan.group, len(chosen))
-    return spent / group, size // group, f"{first.plan.strategy}: {first.plan.reason}", group
-
-
-def _probe_foreign(subject: Subject, chosen: npt.NDArray[np.bool_]) -> tuple[float, int, str, int]:
-    start = time.monotonic()
-    try:
-        model = subject.train(np.flatnonzero(chosen[0]), 0)
-        ask = next((getattr(model, n) for n in ("predict_proba", "decision_function") if hasattr(model, n)), model)
-        outputs = np.asarray(ask(subject.data[0]))
-    except Exception as error:  # the training is the user's
-        raise InputError(f"the first training raised {type(error).__name__}: {show(str(error), 200)}.") from None
-    return time.monotonic() - start, outputs.nbytes + 1000, "a training of your own, one a process", 1

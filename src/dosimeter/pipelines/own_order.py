@@ -2,46 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from dosimeter._validate import IntArray
-from dosimeter.audits.one_run.run import DIRAC
 from dosimeter.audits.result import Audit
 from dosimeter.pipelines.subjects import Places
 
+COORDINATES = "dirac"  # canaries whose points are coordinates of a gradient, not records
+
+Value = TypeVar("Value")
+Changes: TypeAlias = Mapping[str, Callable[[Any], Any]]
+
 
 def in_own_order(audit: Audit, places: Places, canaries: str | None = None) -> Audit:
-    """The audit with every row number as the data set has it; crafted records stand after its last row."""
+    """Return the audit with every row number as the data set has it; crafted records stand after its last row."""
     if np.array_equal(places.rows, np.arange(places.total)):
         return audit
-    rows, metadata, details = _Rows(places.rows, places.total), dict(audit.metadata), dict(audit.details)
-    held_out = _Rows(places.held_out, places.total)
-    if "points" in metadata and canaries != DIRAC:  # those are coordinates of a gradient
-        metadata["points"] = [rows(point) for point in metadata["points"]]
-    for name in ("points", "candidates"):
-        if name in details:
-            details[name] = _each(details[name], "record", rows)
-    for part in (metadata, details):
-        if isinstance(part.get("neighbour"), Mapping):
-            part["neighbour"] = {
-                **part["neighbour"],
-                "removed": rows(part["neighbour"]["removed"]),
-                "added": held_out(part["neighbour"]["added"]),
-            }
-    evidence = dict(audit.guard.evidence)
-    for name in ("duplicate_pairs", "near_duplicate_pairs"):
-        if evidence.get(name):
-            evidence[name] = [[rows(first), held_out(second)] for first, second in evidence[name]]
+    rows, held_out = _Rows(places.rows, places.total), _Rows(places.held_out, places.total)
+
+    def records(entries: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(_changed(entry, {"record": rows}) for entry in entries)
+
+    def pairs(entries: Iterable[Any]) -> tuple[tuple[int, int], ...]:
+        return tuple((rows(first), held_out(second)) for first, second in entries)
+
+    def points(positions: Iterable[int]) -> tuple[int, ...]:
+        return tuple(rows(position) for position in positions)
+
+    def neighbour(pair: Any) -> Any:
+        return _changed(pair, {"removed": rows, "added": held_out})
+
+    evidence = _changed(audit.guard.evidence, {"duplicate_pairs": pairs, "near_duplicate_pairs": pairs})
+    metadata: Changes = {"neighbour": neighbour} | ({} if canaries == COORDINATES else {"points": points})
+    details: Changes = {"neighbour": neighbour, "points": records, "candidates": records}
     return replace(
         audit,
-        exposed=tuple(_each(audit.exposed, "record", rows)),
+        exposed=records(audit.exposed),
         guard=replace(audit.guard, evidence=evidence),
-        metadata=metadata,
-        details=details,
+        metadata=_changed(audit.metadata, metadata),
+        details=_changed(audit.details, details),
     )
 
 
@@ -51,12 +54,21 @@ class _Rows:
     def __init__(self, rows: IntArray, total: int) -> None:
         self.rows, self.total = rows, total
 
-    def __call__(self, position: int | None) -> int | None:
-        if position is None:
-            return None
+    def __call__(self, position: int) -> int:
         last = self.rows.size
         return int(self.rows[position]) if position < last else self.total + position - last
 
 
-def _each(entries: Iterable[Mapping[str, Any]], name: str, rows: _Rows) -> list[dict[str, Any]]:
-    return [{**entry, name: rows(entry[name])} for entry in entries]
+def _changed(part: Value, changes: Changes) -> Value:
+    """A part of an audit with the fields that it has among these changed; None and text stay."""
+    if is_dataclass(part) and not isinstance(part, type):
+        names = {field.name for field in fields(part)}
+        given = {name: getattr(part, name) for name in names & changes.keys()}
+    elif isinstance(part, Mapping):
+        given = {name: part[name] for name in part.keys() & changes.keys()}
+    else:
+        return part
+    new = {name: changes[name](value) for name, value in given.items() if not isinstance(value, str | None)}
+    if isinstance(part, Mapping) and not is_dataclass(part):
+        return {**part, **new}  # type: ignore[return-value]
+    return replace(part, **new)  # type: ignore[type-var]

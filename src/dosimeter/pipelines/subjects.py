@@ -9,7 +9,7 @@ import math
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -75,10 +75,16 @@ class Subject:
     source: str
     places: Places
     fingerprint: str | None = None
+    folder: Path = Path()
 
     @property
     def records(self) -> int:
+        """How many records there are to train on."""
         return len(self.data[0])
+
+    def importable(self) -> AbstractContextManager[None]:
+        """Find modules of the user beside the configuration, for as long as trainings run."""
+        return import_path(self.folder)
 
     def mechanism(self, members: int) -> DpSgd | None:
         """The guarantee of a training on this many members, if it has one."""
@@ -88,7 +94,23 @@ class Subject:
 
 
 def subject(config: settings.Config, *, base: Path) -> Subject:
-    """Load the records and make ready what trains on them; files are looked for from the folder `base`."""
+    """Load the records and make ready what trains on them.
+
+    Args:
+        config: The audit.
+        base: The folder of its file: paths in it start there, and modules beside it can be imported.
+
+    Returns:
+        What is audited.
+
+    Raises:
+        InputError: If the data cannot be read, or a setting does not suit them.
+    """
+    with import_path(base):
+        return _subject(config, base)
+
+
+def _subject(config: settings.Config, base: Path) -> Subject:
     share = HELD_OUT.get(config.audit, 0.0) if config.data.test_share is None else config.data.test_share
     if config.audit in HELD_OUT and share == 0:
         raise InputError(
@@ -107,7 +129,7 @@ def subject(config: settings.Config, *, base: Path) -> Subject:
         known_by = whole.fingerprint
     else:
         parts = [_encoded(whole.take(rows), config) for rows in (places.rows, places.held_out) if rows.size]
-        train = _trainer(config, whole, parts[0], base)
+        train = _trainer(config, whole, parts[0])
         if config.model.source in ("network", "factory"):
             recipe = _recipe(config, len(parts[0][0]))
     return Subject(
@@ -119,15 +141,16 @@ def subject(config: settings.Config, *, base: Path) -> Subject:
         whole.source,
         places,
         known_by,
+        base,
     )
 
 
 def _trainer(
-    config: settings.Config, whole: Dataset, data: tuple[npt.NDArray[Any], npt.NDArray[np.int64]], base: Path
+    config: settings.Config, whole: Dataset, data: tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
 ) -> Callable[..., Any]:
     """A factory of torch modules, or a training of a scikit-learn class."""
     if config.model.source != "sklearn":
-        return _factory(config, data[0], len(whole.class_names), whole.task, base)
+        return _factory(config, data[0], len(whole.class_names), whole.task)
     train = SklearnTraining(_estimator_class(config.model), dict(config.model.options), *data)
     train.blank(0)
     return train
@@ -147,7 +170,7 @@ def _whole(config: settings.Config, base: Path) -> Dataset:
     return whole
 
 
-def _places(data: settings.Data, share: float, whole: Dataset) -> Places:
+def _places(data: settings.DataSection, share: float, whole: Dataset) -> Places:
     """Which rows are trained on and which are held out: drawn by data.seed, each part in the order of the data set."""
     count = len(whole) if data.records is None else data.records
     if count > len(whole):
@@ -211,10 +234,10 @@ def _encoded(part: Dataset, config: settings.Config) -> tuple[npt.NDArray[Any], 
     return x, part.y
 
 
-def _factory(config: settings.Config, x: npt.NDArray[Any], classes: int, task: str, base: Path) -> Callable[..., Any]:
+def _factory(config: settings.Config, x: npt.NDArray[Any], classes: int, task: str) -> Callable[..., Any]:
     model = config.model
     if model.factory is not None:
-        return Model(imported("model.factory", model.factory, base), model.factory)
+        return Model(imported("model.factory", model.factory), model.factory)
     assert model.network is not None
     check.choice("model.network", model.network, tuple(NETWORKS))
     known = inspect.signature(NETWORKS[model.network]).parameters
@@ -226,14 +249,24 @@ def _factory(config: settings.Config, x: npt.NDArray[Any], classes: int, task: s
         return network(model.network, x, classes, **vocabulary, **model.network_options)
 
 
-def imported(field: str, path: str, base: Path) -> Callable[..., Any]:
-    """The function "package.module:function", looked for in the folder of the configuration and the working one too."""
+@contextmanager
+def import_path(base: Path) -> Iterator[None]:
+    """Let modules in the folder of the configuration and in the working folder be imported; take it back after."""
+    added = [folder for folder in (str(base.resolve()), str(Path.cwd())) if folder not in sys.path]
+    sys.path.extend(added)
+    try:
+        yield
+    finally:
+        for folder in added:
+            if folder in sys.path:
+                sys.path.remove(folder)
+
+
+def imported(field: str, path: str) -> Callable[..., Any]:
+    """The function "package.module:function"; see `import_path` for where it is looked for."""
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
         raise InputError(f"{field} must be 'package.module:function', got {check.show(path)}.")
-    for folder in (str(base.resolve()), str(Path.cwd())):
-        if folder not in sys.path:
-            sys.path.append(folder)
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
@@ -286,7 +319,7 @@ def training_sizes(config: settings.Config, records: int) -> tuple[int, int]:
     return max(1, records - count), records
 
 
-def _estimator_class(model: settings.Model) -> type:
+def _estimator_class(model: settings.ModelSection) -> type:
     path = str(model.sklearn)
     module, dot, name = path.rpartition(".")
     try:
@@ -392,7 +425,7 @@ class CommandTraining:
         return str(file) if file.is_file() else part
 
 
-def _described(model: settings.Model) -> str:
+def _described(model: settings.ModelSection) -> str:
     return str(model.network or model.factory or model.sklearn or " ".join(model.command or ()))
 
 

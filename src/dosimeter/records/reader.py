@@ -21,12 +21,23 @@ LABEL_COLUMNS = ("label", "y", "target", "class")
 
 
 def dataset(data: Any, *, label: str | None = None) -> tuple[Any, Any]:
-    """Records X and labels y, checked: equally many, at least one, finite, labels whole numbers or strings.
+    """Read records X and labels y, and check them.
 
-    `data` is a pair (X, y); the path of an .npz (arrays X and y, x and y, or features and labels), .csv or .parquet
-    file (numeric columns and a label column: `label`, or the one called label, y, target or class); or a torch dataset
-    of pairs. For language models, which need no labels, a list of texts, a list of rows of token numbers, a tokenizer's
-    output, or a pair (X, None): y is then None.
+    Args:
+        data: A pair (X, y); the path of an .npz (arrays X and y, x and y, or features and labels), .csv or .parquet
+            file (numeric columns and a label column); or a torch dataset of pairs. For language models, which need no
+            labels, a list of texts, a list of rows of token numbers, a tokenizer's output, or a pair (X, None).
+        label: The label column of a table; by default the one called label, y, target or class.
+
+    Returns:
+        X and y; y is None where there are no labels.
+
+    Raises:
+        InputError: If there are no records, a value is not finite, or records and labels do not pair up.
+
+    >>> X, y = dataset(([[0.0, 1.0], [2.0, 3.0]], ["no", "yes"]))
+    >>> X.shape, y.tolist()
+    ((2, 2), ['no', 'yes'])
     """
     if isinstance(data, (str, os.PathLike)):
         X, y = _from_file(data, label)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 from xml.etree import ElementTree
 
 from dosimeter._optional import require
@@ -41,7 +40,7 @@ class Drawing:
     points: tuple[tuple[float, float, str], ...]
 
 
-def draw(spec: Mapping[str, Any], *, css_class: str) -> Drawing:
+def draw(spec: Mapping[str, object], *, css_class: str) -> Drawing:
     """Draw a specification for the page."""
     vl = require("vl_convert", extra="report", caller="dosimeter.report")
     root = ElementTree.fromstring(vl.vegalite_to_svg(dict(spec)))

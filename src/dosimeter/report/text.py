@@ -88,7 +88,7 @@ def value(item: Any) -> str:
     return short(item)
 
 
-def rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+def rows(values: Mapping[str, object]) -> list[tuple[str, str]]:
     """A mapping as (name, text) rows, one level of nesting opened."""
     found: list[tuple[str, str]] = []
     for key, item in values.items():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 INK = "#1b1f24"
 MUTED = "#5a6470"
 GRID = "#e4e7eb"
@@ -40,7 +38,7 @@ NARROW = 330
 PHONE = 420  # a chart no wider than this is drawn for a phone
 
 
-def config() -> dict[str, Any]:
+def config() -> dict[str, object]:
     """The Vega-Lite configuration that all charts share."""
     return {
         "background": PAPER,

@@ -2,7 +2,7 @@
 
 from dosimeter.selftest.calls import GROUPS, Call, Group
 from dosimeter.selftest.mechanisms import COINS, ONE_MODEL, ONE_RUN, PEOPLE, RUNS, TWO_SAMPLES, Mechanism
-from dosimeter.selftest.study import FALSE_ALARM, Row, broken, count_rows, groups, rows
+from dosimeter.selftest.study import FALSE_ALARM, CoverageRow, broken, count_rows, groups, rows
 
 __all__ = [
     "COINS",
@@ -14,9 +14,9 @@ __all__ = [
     "RUNS",
     "TWO_SAMPLES",
     "Call",
+    "CoverageRow",
     "Group",
     "Mechanism",
-    "Row",
     "broken",
     "count_rows",
     "groups",

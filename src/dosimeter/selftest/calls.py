@@ -236,8 +236,9 @@ def _largest_of_classes(people: People, mechanism: Mechanism) -> tuple[Said, ...
     found = []
     for audit in audits:
         row, headline = audit.subgroups[0], audit.headline
-        truth = mechanism.epsilon(row["neighbours"])
-        said = Said(row["epsilon"], truth, headline.delta, row["joint_confidence"], str(headline.validity))
+        truth = mechanism.epsilon(row.neighbours)
+        assert row.epsilon is not None and row.joint_confidence is not None
+        said = Said(row.epsilon, truth, headline.delta, row.joint_confidence, str(headline.validity))
         found.append(said)
     return tuple(found)
 

@@ -19,7 +19,7 @@ FALSE_ALARM = 1e-3  # chance that correct code is reported as broken, over the w
 
 
 @dataclass(frozen=True)
-class Row:
+class CoverageRow:
     """One call on one mechanism."""
 
     group: str
@@ -65,7 +65,7 @@ def count_rows(long: bool = False) -> int:
 
 def rows(
     trials: int, records: int, seed: int = 0, *, long: bool = False, only: Sequence[str] | None = None
-) -> Iterator[Row]:
+) -> Iterator[CoverageRow]:
     """Play every call; a row is given as soon as it is done.
 
     The seed decides the scores. Coins are fresh in every run, as they are for users.
@@ -89,7 +89,7 @@ def rows(
     return _rows(trials, records, check.seed(seed), chosen)
 
 
-def _rows(trials: int, records: int, seed: int, chosen: Sequence[Group]) -> Iterator[Row]:
+def _rows(trials: int, records: int, seed: int, chosen: Sequence[Group]) -> Iterator[CoverageRow]:
     for group in chosen:
         for number, mechanism in enumerate(group.mechanisms):
             for call in group.calls:  # every call sees the same scores
@@ -101,16 +101,16 @@ def _rows(trials: int, records: int, seed: int, chosen: Sequence[Group]) -> Iter
 
 def play(
     title: str, call: Call, mechanism: Mechanism, generators: Sequence[np.random.Generator], records: int
-) -> Iterator[Row]:
+) -> Iterator[CoverageRow]:
     """Make a call once with each generator: a row for each bound that it states."""
     found = [call.run(mechanism.draw(rng, records), mechanism) for rng in generators]
     for name, said in zip(call.names, zip(*found, strict=True), strict=True):
         yield _row(title, name, mechanism.name, said)
 
 
-def _row(title: str, name: str, mechanism: str, said: Sequence[Said]) -> Row:
+def _row(title: str, name: str, mechanism: str, said: Sequence[Said]) -> CoverageRow:
     first = said[0]
-    return Row(
+    return CoverageRow(
         group=title,
         estimator=name,
         mechanism=mechanism,
@@ -125,7 +125,7 @@ def _row(title: str, name: str, mechanism: str, said: Sequence[Said]) -> Row:
     )
 
 
-def broken(table: Sequence[Row]) -> list[Row]:
+def broken(table: Sequence[CoverageRow]) -> list[CoverageRow]:
     """Rows labelled as valid bounds whose level is broken beyond chance, over the table as a whole."""
     bounds = [row for row in table if row.is_bound]
     return [row for row in bounds if row.p_value < FALSE_ALARM / len(bounds)]

@@ -22,6 +22,34 @@ def records(data: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     return x, class_numbers("y", classes, len(x))
 
 
+def checked(
+    data: Any, given: Any, numbers: Any, how: Any, neighbour: Neighbour | None
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], BoolArray, list[int]]:
+    """Features, labels, memberships and seeds, all of which fit together and suit the recipe."""
+    x, y = records(data)
+    members = memberships(given, len(x))
+    each = seeds(numbers, len(members))
+    watched(neighbour, recipe(how), len(x), members)
+    return x, y, members, each
+
+
+def suited(
+    template: Any, x: npt.NDArray[Any], y: npt.NDArray[np.int64], asked: Any
+) -> tuple[npt.NDArray[Any], dict[str, npt.NDArray[Any]]]:
+    """Features in the type that the model takes, and what it is asked about."""
+    x = cast(x, template)
+    questions = evaluation(asked, x, y, template)
+    outputs(template, x, y)
+    return x, questions
+
+
+def recipe(value: Any) -> Recipe:
+    """A recipe, and nothing else."""
+    if not isinstance(value, Recipe):
+        raise InputError(f"recipe must be a Recipe, got {check.show(value)}; pass e.g. Recipe(epochs=10).")
+    return value
+
+
 def memberships(values: Any, count: int) -> BoolArray:
     """(models, records) of bools; every model has a member."""
     given = array("memberships", values)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dosimeter import _validate as check
 from dosimeter import engine as engines
 from dosimeter._validate import BoolArray, InputError
 from dosimeter.engine import Store, Task
@@ -19,7 +18,7 @@ from dosimeter.training.chain import torch_module
 from dosimeter.training.groups import Cargo, Factory, TrainGroup
 from dosimeter.training.identity import Identity, identity
 from dosimeter.training.neighbour import Neighbour, Transcript
-from dosimeter.training.planning import STRATEGIES, Plan, plan
+from dosimeter.training.planning import Plan, plan
 from dosimeter.training.recipe import Model, Recipe
 
 LOOPS = "2"  # raise it when the training loops give other numbers: stored models are then trained again
@@ -29,9 +28,19 @@ IMAGE_LOOPS = "3"  # and for others on images
 
 @dataclass(frozen=True)
 class Trained:
-    """One trained model: what was asked for, or why it failed.
+    """Hold one trained model: what was asked for, or why it failed.
 
-    `cached` says that it was found in the store, `key` is the name of its group there.
+    Attributes:
+        index: The row of `memberships`.
+        seed: The seed that it was trained from.
+        plan: How it was trained.
+        outputs: Logits for the records that it was asked about.
+        state: Its parameters, with `return_models=True`.
+        accuracy: The share of right answers, where labels are known.
+        failed: Why there is no model.
+        transcript: What its steps show, with `neighbour` or canaries.
+        cached: Whether it was found in the store.
+        key: The name of its group there.
     """
 
     index: int
@@ -68,71 +77,96 @@ def train_many(
     return_models: bool = False,
     neighbour: Neighbour | None = None,
     engine: str = "local",
-    processes: int | None = None,
+    workers: int | None = None,
     store: Store | None = None,
     key: str | Identity | None = None,
     memory: int | None = None,
     timeout: float | None = None,
     progress: bool = False,
 ) -> Iterator[Trained]:
-    """Train a model for each row of `memberships` (models, records) from its seed; yields them in order as they finish.
+    """Train a model for each row of `memberships` from its seed.
 
-    `factory` returns a new module that gives logits; it is called under the model's seed. `evaluate_on` says what each
-    model is asked after training: "data" (all records of the data), other records, or a pair of records and labels;
-    labels also give the accuracy. `strategy` and `group` (models that train together; "probe" measures which number is
-    fastest) override what is picked. With `neighbour`, a DP recipe also writes the transcript that a gradient audit
-    reads.
+    The numbers depend on the seeds and, in the last bits, on `strategy` and `group`, never on the engine.
 
-    `engine`, `processes`, `store`, `memory` and `timeout` (seconds for a group) are those of `dosimeter.engine.run`:
-    what the store holds is not trained again, and a group whose process dies is trained once more elsewhere. Short work
-    stays in this process unless `processes` is given. A key of the store holds what the factory can reach, as for
-    `train_foreign`; `key` stands for the factory instead. The numbers depend on the seeds and, in the last bits, on
-    `strategy` and `group`, never on the engine.
+    Args:
+        factory: Returns a new module that gives logits; it is called under the model's seed.
+        recipe: How to train.
+        data: The pair (X, y).
+        memberships: Booleans (models, records): who is trained on what.
+        seeds: One seed for each model.
+        evaluate_on: What to ask each trained model: "data" (all records), records, or a pair (records, labels).
+        strategy: "auto", "dense", "convolutional", "functional" or "sequential".
+        group: How many models train together; "probe" measures which number is fastest.
+        return_models: Whether the parameters come back too.
+        neighbour: Also write the transcript that a gradient audit reads, with a DP recipe.
+        engine: That of `dosimeter.engine.run`.
+        workers: How many processes; by default short work stays in this one.
+        store: Where finished models are kept; what it holds is not trained again.
+        key: Stands in the store's keys for the factory, instead of everything that it can reach.
+        memory: Bytes that all processes may use together.
+        timeout: Seconds that one group may take.
+        progress: Whether to show a bar.
+
+    Returns:
+        An iterator over the models in order, as they finish.
+
+    Raises:
+        InputError: If the data, the recipe and the module do not fit together.
+
+    >>> models = list(train_many(factory, Recipe(epochs=5), (X, y), masks, range(len(masks))))  # doctest: +SKIP
     """
     torch_module()
-    if not isinstance(recipe, Recipe):
-        raise InputError(f"recipe must be a Recipe, got {check.show(recipe)}; pass e.g. Recipe(epochs=10).")
-    check.choice("strategy", strategy, STRATEGIES)
-    x, y = arguments.records(data)
-    members = arguments.memberships(memberships, len(x))
-    numbers = arguments.seeds(seeds, len(members))
-    arguments.watched(neighbour, recipe, len(x), members)
-    known = _known(factory, key, store)
-    template = groups.started(factory, 0)
-    x = arguments.cast(x, template)
-    asked = arguments.evaluation(evaluate_on, x, y, template)
-    arguments.outputs(template, x, y)
-    picked = plan(template, recipe, (x, y), members, strategy, group, processes)
-    inside = engine == "inline" or (engine == "local" and picked.processes == 1 and timeout is None)
+    x, y, members, numbers = arguments.checked(data, memberships, seeds, recipe, neighbour)
+    known, template = _known(factory, key, store), groups.started(factory, 0)
+    x, asked = arguments.suited(template, x, y, evaluate_on)
+    picked = plan(template, recipe, (x, y), members, strategy, group, workers)
+    inside = engine == "inline" or (engine == "local" and picked.workers == 1 and timeout is None)
     cargo = Cargo(factory) if inside else Cargo.packed(factory, known.modules)
     if cargo is None:
-        inside, cargo = True, Cargo(factory)
-        reason = f"{picked.reason}; the factory cannot be sent to other processes, so all models train in this one"
-        picked = replace(picked, processes=1, reason=reason)
+        inside, cargo, picked = True, Cargo(factory), _alone(picked)
+    own = bool(asked) and asked["asked"] is not x
     common = {
-        "factory": known.text if store is not None else None,
-        "model": _identity(factory, template, x) if store is not None else None,
-        "recipe": asdict(recipe),
-        "strategy": picked.strategy,
-        "state": bool(return_models),
-        "neighbour": None if neighbour is None else [neighbour.removed, neighbour.added],
-        "asked": None if not asked else "data" if asked["asked"] is x else "records",
+        **_named(known, factory, template, x, keyed=store is not None),
+        **_asked_for(recipe, picked.strategy, return_models, neighbour),
+        "asked": None if not asked else "records" if own else "data",
     }
-    loops = DENSE_LOOPS if picked.strategy == "dense" else IMAGE_LOOPS if x.ndim == 4 else LOOPS
     results = engines.run(
         TrainGroup(cargo),
         _tasks(common, members, numbers, picked.group),
-        shared={"x": x, "y": y, **(asked if common["asked"] == "records" else {})},
+        shared={"x": x, "y": y, **(asked if own else {})},
         engine="inline" if inside else engine,
-        workers=picked.processes if processes is not None or engine == "local" else None,
+        workers=picked.workers if workers is not None or engine == "local" else None,
         store=store,
-        version=f"{loops}, torch {torch_module().__version__}, numpy {np.__version__}",
+        version=_version(picked.strategy, x),
         timeout=None if inside else timeout,
         memory=memory,
         progress=progress,
         keep_workers=True,
     )
     return _models(results, picked)
+
+
+def _alone(picked: Plan) -> Plan:
+    """The plan for a factory that only this process can call."""
+    reason = f"{picked.reason}; the factory cannot be sent to other processes, so all models train in this one"
+    return replace(picked, workers=1, reason=reason)
+
+
+def _version(strategy: str, x: npt.NDArray[Any]) -> str:
+    loops = DENSE_LOOPS if strategy == "dense" else IMAGE_LOOPS if x.ndim == 4 else LOOPS
+    return f"{loops}, torch {torch_module().__version__}, numpy {np.__version__}"
+
+
+def _named(known: Identity, factory: Factory, template: Any, x: npt.NDArray[Any], *, keyed: bool) -> dict[str, Any]:
+    """What the keys of a store know of the factory; nothing where there is no store."""
+    if not keyed:
+        return {"factory": None, "model": None}
+    return {"factory": known.text, "model": _identity(factory, template, x)}
+
+
+def _asked_for(recipe: Recipe, strategy: str, state: bool, neighbour: Neighbour | None) -> dict[str, Any]:
+    rows = None if neighbour is None else [neighbour.removed, neighbour.added]
+    return {"recipe": asdict(recipe), "strategy": strategy, "state": bool(state), "neighbour": rows}
 
 
 def _tasks(common: dict[str, Any], members: BoolArray, seeds: list[int], size: int) -> list[Task]:

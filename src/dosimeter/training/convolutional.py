@@ -22,7 +22,7 @@ PIECE = 2**24  # numbers of one layer's unfolded inputs and gradients that are h
 
 
 def has_none(module: Any) -> str | None:
-    """That a module has no two-dimensional convolution, or None."""
+    """Why the convolutional loop is of no use: the module has no two-dimensional convolution; None if it has one."""
     nn = torch_module().nn
     return None if any(isinstance(part, nn.Conv2d) for part in module.modules()) else "it has no Conv2d"
 

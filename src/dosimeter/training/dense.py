@@ -1,7 +1,7 @@
 """Dense networks, several at once: forward, backward and update as batched matrix products.
 
 The gradient of one record at a linear layer is δ ⊗ (a, 1), so its squared norm is ‖δ‖² (‖a‖² + 1) and DP-SGD needs
-no per-example gradient: the norms of all layers give one factor a record, and scaling δ by it makes the ordinary
+no per-example gradient: the norms of all layers give one factor for each record, and scaling δ by it makes the ordinary
 product δᵀa the clipped sum (Goodfellow, arXiv:1510.01799, applied to clipping).
 
 With one logit or two the loss of a record depends on one number only, the logit or the difference of the two. This

@@ -69,7 +69,9 @@ class Draws:
         for step in range(self.steps):
             if size == count:
                 batch = self.pool
-            elif self.recipe.sampling == "poisson":  # the size first, then which: the same law as one coin a record
+            elif (
+                self.recipe.sampling == "poisson"
+            ):  # the size first, then which: the same law as one coin for each record
                 drawn = self._batches.binomial(count, size / count)
                 batch = self.pool[self._batches.choice(count, drawn, replace=False, shuffle=False)]
             else:

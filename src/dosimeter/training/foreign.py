@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +11,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +31,38 @@ from dosimeter.training.sources import file_hash
 
 PLACES = ("{indices}", "{outputs}")  # what a command must use; it may use {seed} too
 SHORT = {"{out}": "{outputs}"}
+_LARGEST_SCRIPT = 1_000_000  # bytes
+_OF_A_SESSION = frozenset(  # differ from one shell to the next, and say nothing about a training
+    {
+        "PATH",
+        "PWD",
+        "OLDPWD",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "HOSTNAME",
+        "SHELL",
+        "SHLVL",
+        "TERM",
+        "TMPDIR",
+        "TMP",
+        "TEMP",
+        "_",
+    }
+)
 
 
 @dataclass(frozen=True)
 class ForeignTrained:
-    """What one foreign training gave: outputs on the records asked for, or why it failed.
+    """Hold what one foreign training gave: outputs on the records asked for, or why it failed.
 
-    `cached` says that it was found in the store, `key` is its name there.
+    Attributes:
+        index: The row of `memberships`.
+        seed: The seed that it was trained from.
+        outputs: What the predictor answered.
+        failed: Why there are no outputs.
+        cached: Whether it was found in the store.
+        key: Its name there.
     """
 
     index: int
@@ -54,50 +82,64 @@ def train_foreign(
     outputs: str | None = None,
     version: str = "",
     engine: str = "local",
-    processes: int = 1,
+    workers: int = 1,
     store: Store | None = None,
     key: str | Identity | None = None,
     memory: int | None = None,
     timeout: float | None = None,
     progress: bool = False,
 ) -> Iterator[ForeignTrained]:
-    """Call `function(indices, seed)` for each row of `memberships`; the predictor it returns answers for `evaluate`.
+    """Call `function(indices, seed)` for each row of `memberships`, and ask the predictor that it returns.
 
-    A predictor has `predict_proba`, `decision_function` or `predict`, tried in this order (`outputs` names another
-    method), or is itself a function of records. Results come in order. A training that raises is tried once more; then
-    its model is marked as failed with the file of its traceback, and the others go on. The other arguments are those
-    of `dosimeter.engine.run`.
+    A predictor has `predict_proba`, `decision_function` or `predict`, or is itself a function of records. A training
+    that raises is tried once more; then its model is marked as failed, and the others continue.
 
     A key of the store holds everything that the function can reach: its code, the globals and modules that it names,
-    objects by their state, versions of libraries; but not the files that it reads: name a new `version` when these
+    objects by their state, versions of libraries; but not the files that it reads: pass another `version` when these
     change. A function that reaches something without a state to hash, e.g. an open file, is refused; pass a `key` that
     stands for the function instead, and change it whenever the training changes.
+
+    Args:
+        function: Trains on the rows `indices` (ascending) from a seed, and returns a predictor.
+        memberships: Booleans (models, records): who is trained on what.
+        seeds: One seed for each model.
+        evaluate: The records that every predictor is asked about.
+        outputs: The method of the predictor to call, instead of the first that it has.
+        version: Part of the store's keys.
+        engine: That of `dosimeter.engine.run`.
+        workers: How many processes.
+        store: Where finished trainings are kept.
+        key: Stands for the function in the store's keys.
+        memory: Bytes that all processes may use together.
+        timeout: Seconds that one training may take.
+        progress: Whether to show a bar.
+
+    Returns:
+        An iterator over the trainings in order, as they finish.
+
+    Raises:
+        InputError: If the arrays do not fit together, or the function cannot be kept in the store.
+
+    >>> X = np.arange(6.0)
+    >>> masks = [[1, 1, 0, 0, 1, 0], [0, 0, 1, 1, 0, 1]]
+    >>> def train(indices, seed):
+    ...     return lambda records: records - X[indices].mean()
+    >>> [round(float(one.outputs[0]), 2) for one in train_foreign(train, masks, [0, 1], X, engine="inline")]
+    [-1.67, -3.33]
     """
     if not callable(function):
-        raise InputError(
-            f"function must be callable as function(indices, seed), got {check.show(function)}; pass one that returns "
-            "a predictor."
-        )
+        raise InputError(f"function must be callable, got {check.show(function)}; pass function(indices, seed).")
     chosen, numbers = _models(memberships, seeds)
-    records = array("evaluate", evaluate)
-    if records.ndim == 0 or records.size == 0 or records.dtype.kind == "O":
-        raise InputError(
-            f"evaluate must be an array of records, got type {records.dtype}, shape {records.shape}; pass numbers or "
-            "texts, at least one."
-        )
-    count = check.whole("processes", processes, 1, "pass how many processes may work")
+    records = _records("evaluate", evaluate)
+    count = check.whole("workers", workers, 1, "pass how many processes may work")
     engine = check.engine(engine)
     inside = engine == "inline" or (engine == "local" and count == 1 and timeout is None)
     known = _known(function, key, store, inside=inside)
     cargo = Cargo(function) if inside else Cargo.packed(function, known.modules)
     if cargo is None:
-        raise InputError(f"function cannot travel to other processes: {check.show(function)}; pass engine='inline'.")
-    given = {
-        "function": known.text if store is not None else None,
-        "settings": ambient() if store is not None and inside else {},
-        "outputs": outputs,
-        "records": chosen.shape[1],
-    }
+        raise InputError(f"function cannot be sent to other processes: {check.show(function)}; pass engine='inline'.")
+    kept = {"function": known.text, "settings": ambient() if inside else {}} if store is not None else _NOT_KEPT
+    given = {**kept, "outputs": outputs, "records": chosen.shape[1]}
     results = engines.run(
         TrainForeign(cargo),
         _tasks(given, chosen, numbers),
@@ -114,7 +156,7 @@ def train_foreign(
 
 
 def _known(function: Any, key: str | Identity | None, store: Store | None, *, inside: bool) -> Identity:
-    """The function as keys of the store know it; of no interest without one, but for what must travel with it."""
+    """The function as keys of the store know it; without a store only the modules that must be sent along matter."""
     if isinstance(key, Identity):
         found = key
     elif store is None and inside:
@@ -129,6 +171,19 @@ def _known(function: Any, key: str | Identity | None, store: Store | None, *, in
     return found
 
 
+_NOT_KEPT: dict[str, Any] = {"function": None, "settings": {}}
+
+
+def _records(name: str, values: Any) -> npt.NDArray[Any]:
+    records = array(name, values)
+    if records.ndim == 0 or records.size == 0 or records.dtype.kind == "O":
+        raise InputError(
+            f"{name} must be an array of records, got type {records.dtype}, shape {records.shape}; pass numbers or "
+            "texts, at least one."
+        )
+    return records
+
+
 def train_command(
     command: Sequence[str],
     memberships: npt.ArrayLike,
@@ -137,19 +192,39 @@ def train_command(
     output: str = "outputs",
     version: str = "",
     engine: str = "local",
-    processes: int = 1,
+    workers: int = 1,
     store: Store | None = None,
     timeout: float | None = None,
     progress: bool = False,
 ) -> Iterator[ForeignTrained]:
     """Start a command for each row of `memberships`, e.g. ["python", "train.py", "{indices}", "{seed}", "{outputs}"].
 
-    `{indices}` becomes the path of a .npy file with the rows to train on, ascending, `{seed}` the seed, which a command
-    may leave out, and `{outputs}` (or `{out}`) the path where the command must write an .npz file with the array named
-    by `output`. Nothing goes through a shell. A command that fails, exceeds `timeout` seconds or writes no such array
-    is started once more; then its model is marked as failed, with the end of its messages. A key of the store holds the
-    command and the files that it names, e.g. the script, but not what these read: name a new `version` when that
-    changes.
+    Nothing goes through a shell. A command that fails, takes too long or writes no such array is started once more;
+    then its model is marked as failed, with the end of its messages. A key of the store holds the command and the files
+    that it names, e.g. the script, but not what these read: pass another `version` when that changes.
+
+    Args:
+        command: The program and its arguments. `{indices}` becomes the path of a .npy file with the rows to train on,
+            ascending, `{seed}` the seed, which may be left out, and `{outputs}` (or `{out}`) the path of the .npz file
+            that the command must write.
+        memberships: Booleans (models, records): who is trained on what.
+        seeds: One seed for each model.
+        output: The name of the array in that file.
+        version: Part of the store's keys.
+        engine: That of `dosimeter.engine.run`.
+        workers: How many processes.
+        store: Where finished trainings are kept.
+        timeout: Seconds that one command may take.
+        progress: Whether to show a bar.
+
+    Returns:
+        An iterator over the trainings in order, as they finish.
+
+    Raises:
+        InputError: If the arrays do not fit together, or the command names none of the places.
+
+    >>> for one in train_command(["python", "train.py", "{indices}", "{outputs}"], masks, [0, 1]):  # doctest: +SKIP
+    ...     print(one.failed or one.outputs.shape)
     """
     if isinstance(command, str) or not len(command) or not all(isinstance(part, str) for part in command):
         raise InputError(
@@ -159,7 +234,7 @@ def train_command(
     if timeout is not None:
         timeout = check.within("timeout", timeout, 0.0, np.inf, "pass seconds", include="()")
     chosen, numbers = _models(memberships, seeds)
-    count = check.whole("processes", processes, 1, "pass how many processes may work")
+    count = check.whole("workers", workers, 1, "pass how many processes may work")
     given = {"command": list(command), "output": output, "records": chosen.shape[1], "timeout": timeout}
     if store is not None:
         given["files"] = named_files(command)
@@ -176,8 +251,37 @@ def train_command(
 
 
 def named_files(command: Sequence[str], folder: Path = Path()) -> dict[str, str]:
-    """Hashes of the files that a command names, from this folder."""
-    return {part: file_hash(str(folder / part)) for part in command if (folder / part).is_file()}
+    """Hashes of the files that a command names, from this folder: as a word, after "=", or as a module after -m.
+
+    Environment variables that these files name are added with a "$" before them, where a file reads such.
+    """
+    named = [*command, *(part.partition("=")[2] for part in command if "=" in part)]
+    for before, part in pairwise(command):
+        if before == "-m":
+            path = part.replace(".", "/")
+            named += [f"{path}.py", f"{path}/__init__.py", f"{path}/__main__.py"]
+    files = [part for part in named if part and (folder / part).is_file()]
+    found = {part: file_hash(str(folder / part)) for part in files}
+    for part in files:
+        found |= _variables_in(folder / part)
+    return found
+
+
+def _variables_in(file: Path) -> dict[str, str]:
+    """Environment variables that a script names, if it reads any; a shell names them with a dollar sign."""
+    try:
+        if file.stat().st_size > _LARGEST_SCRIPT:
+            return {}
+        text = file.read_text(encoding="utf-8")
+    except (OSError, ValueError):  # a program, or data
+        return {}
+    words = set(re.findall(r"\w+", text))
+    if words.isdisjoint(("environ", "getenv", "ENV", "env")):
+        words = set(re.findall(r"\$\{?(\w+)", text))
+    chosen = [name for name in os.environ if name in words and name not in _OF_A_SESSION]
+    return {
+        f"${name}": hashlib.sha256(os.environ[name].encode("utf-8", "surrogateescape")).hexdigest() for name in chosen
+    }
 
 
 def check_places(command: Sequence[str]) -> None:

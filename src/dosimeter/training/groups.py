@@ -50,7 +50,7 @@ class Cargo:
 
     @classmethod
     def packed(cls, value: Any, modules: Sequence[str] = ()) -> Cargo | None:
-        """None if the value cannot travel.
+        """Pickle a value for another process; None if that cannot be done.
 
         The code and the values of these modules of the caller go along: another machine may lack them, a waiting
         process may know them in an older form, and one that imports them anew misses what was changed since.
@@ -103,7 +103,7 @@ def _opened(content: bytes, states: tuple[tuple[str, str], ...]) -> Any:
     for name, state in states:
         if _state(name) != state:
             raise ChangedModuleError(
-                f"the module {name} has other values in a new process than in the one that called, and cannot travel "
+                f"the module {name} has other values in a new process than in the one that called, and cannot be sent "
                 "there; pass engine='inline', or set these values when the module is imported"
             )
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.training.reach import UnreachableStateError, reach
+
+_DECIMAL = "(28, 'ROUND_HALF_EVEN')"
 
 
 @dataclass(frozen=True)
@@ -69,9 +72,39 @@ def function_name(function: Any) -> str:
 
 def ambient() -> dict[str, str]:
     """Settings of this process, other than the usual, that change what a training in it computes."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return {}
-    usual = {"dtype": "torch.float32", "device": "cpu"}
-    found = {"dtype": str(torch.get_default_dtype()), "device": str(torch.get_default_device())}
-    return {name: value for name, value in found.items() if value != usual[name]}
+    found = {}
+    for library, settings in _SETTINGS.items():
+        module = sys.modules.get(library)
+        for name, (ask, usual) in settings.items() if module is not None else ():
+            try:
+                value = str(ask(module))
+            except (AttributeError, TypeError, RuntimeError):  # another version of the library
+                continue
+            if value != usual:
+                found[name] = value
+    return found
+
+
+def _sklearn_settings(sklearn: Any) -> str:
+    usual = sklearn._config._global_config
+    return str(sorted(pair for pair in sklearn.get_config().items() if pair[1] != usual.get(pair[0])))
+
+
+# What to ask a library that is loaded, and what it usually answers.
+_SETTINGS: dict[str, dict[str, tuple[Callable[[Any], Any], str]]] = {
+    "torch": {
+        "dtype": (lambda torch: torch.get_default_dtype(), "torch.float32"),
+        "device": (lambda torch: torch.get_default_device(), "cpu"),
+        "gradients": (lambda torch: torch.is_grad_enabled(), "True"),
+        "inference": (lambda torch: torch.is_inference_mode_enabled(), "False"),
+        "autocast": (lambda torch: torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"), "False"),
+        "precision": (lambda torch: torch.get_float32_matmul_precision(), "highest"),
+        "deterministic": (lambda torch: torch.are_deterministic_algorithms_enabled(), "False"),
+    },
+    "decimal": {
+        "decimal": (lambda decimal: (decimal.getcontext().prec, decimal.getcontext().rounding), _DECIMAL),
+    },
+    "jax": {"jax_enable_x64": (lambda jax: jax.config.jax_enable_x64, "False")},
+    "keras": {"keras_floatx": (lambda keras: keras.backend.floatx(), "float32")},
+    "sklearn": {"sklearn": (_sklearn_settings, "[]")},
+}

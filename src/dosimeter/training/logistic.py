@@ -49,7 +49,7 @@ class DpLogisticRegression:
         x, y = np.asarray(features, float), np.asarray(labels)
         if x.ndim != 2 or y.shape != x.shape[:1] or y.size == 0:
             raise InputError(
-                f"features must be (n, d) and labels (n,), got {x.shape} and {y.shape}; pass one label a record."
+                f"features must be (n, d) and labels (n,), got {x.shape} and {y.shape}; pass one label for each record."
             )
         self.classes_, index = np.unique(y, return_inverse=True)
         if self.classes_.size < 2:
@@ -69,7 +69,7 @@ class DpLogisticRegression:
         return self
 
     def decision_function(self, features: npt.ArrayLike) -> FloatArray:
-        """Logits, one column a class."""
+        """Logits, one column for each class."""
         x = np.asarray(features, float)
         return x @ self.coef_[:-1] + self.coef_[-1]
 

@@ -1,7 +1,7 @@
 """Networks by name. Each function returns a new torch module; `network` makes the factory that fits given records.
 
-All of them give one logit a class, have neither buffers nor dropout and do not mix the records of a batch, so that
-many can be trained at once, with DP-SGD too. Images are (channels, height, width), texts are ids of
+All of them give one logit for each class, have neither buffers nor dropout and do not mix the records of a batch, so
+that many can be trained at once, with DP-SGD too. Images are (channels, height, width), texts are ids of
 `tokens.hashed_words` with 0 for padding.
 """
 
@@ -115,7 +115,9 @@ def network(name: str, records: Any, classes: int, *, vocabulary: int | None = N
     check.choice("network", name, tuple(NETWORKS))
     shape = np.shape(records)[1:]
     if not shape:
-        raise InputError(f"records must have at least two axes, got shape {np.shape(records)}; pass one row a record.")
+        raise InputError(
+            f"records must have at least two axes, got shape {np.shape(records)}; pass one row for each record."
+        )
     if name in TEXTS:
         if vocabulary is None or len(shape) != 1 or np.asarray(records).dtype.kind not in "iu":
             raise InputError(f"network {name} is for texts as ids, see tokens.hashed_words; pass them and vocabulary.")

@@ -31,11 +31,11 @@ class Plan:
     strategy: str
     reason: str
     group: int
-    processes: int
+    workers: int
 
     def __str__(self) -> str:
         together = f"{self.group} models together" if self.group > 1 else "one model at a time"
-        where = f"{self.processes} processes" if self.processes > 1 else "this process"
+        where = f"{self.workers} processes" if self.workers > 1 else "this process"
         return f"{self.strategy}: {self.reason}; {together} in {where}."
 
 
@@ -46,9 +46,10 @@ def plan(
     members: npt.NDArray[np.bool_],
     strategy: str,
     group: int | str | None,
-    processes: int | None,
+    workers: int | None,
 ) -> Plan:
     """What suits the module and the work, or what the caller asks for."""
+    check.choice("strategy", strategy, STRATEGIES)
     mixing = mixes_records(template)
     if recipe.dp is not None and mixing is not None:
         raise InputError(
@@ -71,11 +72,11 @@ def plan(
         size = check.whole("group", group, 1, 'pass how many models train together, or "probe"')
     size = min(size, len(members))
     tasks = -(-len(members) // size)
-    if processes is None:
+    if workers is None:
         work = _seconds(picked, template, recipe, data[0], members)
         count = 1 if work < SHORT else min(cores(), tasks)
     else:
-        count = min(check.whole("processes", processes, 1, "pass how many processes may work"), tasks)
+        count = min(check.whole("workers", workers, 1, "pass how many processes may work"), tasks)
     return Plan(picked, reason, size, count)
 
 

@@ -22,7 +22,19 @@ SENSITIVITIES = ("global", "local")
 
 @dataclass(frozen=True)
 class Model:
-    """A factory of modules with the name and version that keys of a store are made of."""
+    """Name a factory of modules, for the keys of a store.
+
+    Args:
+        factory: Returns a new module at each call.
+        name: What the module is.
+        version: Change it whenever the module changes.
+
+    Raises:
+        InputError: If the factory is not a function, or a name is not a text.
+
+    >>> Model(dict, "mlp", version="2").to_dict()
+    {'name': 'mlp', 'version': '2'}
+    """
 
     factory: Callable[[], Any]
     name: str
@@ -48,14 +60,23 @@ class Model:
 
 @dataclass(frozen=True)
 class Privacy:
-    """DP-SGD (Abadi et al., 2016, Alg. 1) with flat clipping.
+    """Describe DP-SGD (Abadi et al., 2016, Alg. 1) with flat clipping.
 
     Each record's gradient is clipped to norm `clip`, the sum gets Gaussian noise of standard deviation
     `noise_multiplier` · `clip`, and the result is divided by the (expected) batch size.
 
-    `noise_multiplier=0` clips without noise and has no guarantee. `sensitivity="local"` scales the noise of each step
-    to the distance ‖Δ‖ of the clipped sums of two neighbouring data sets instead of `clip`: a device of gradient
-    audits (Bernau et al., 2021) that depends on the data and is not differentially private.
+    Args:
+        noise_multiplier: The noise over the clipping norm; 0 clips without noise and has no guarantee.
+        clip: The clipping norm.
+        sensitivity: "global", or "local" to scale the noise of each step to the distance ‖Δ‖ of the clipped sums of two
+            neighbouring data sets instead of `clip`: a device of gradient audits (Bernau et al., 2021) that depends on
+            the data and is not differentially private.
+
+    Raises:
+        InputError: If a number is out of range.
+
+    >>> Recipe(epochs=1, batch_size=100, sampling="poisson", dp=Privacy(1.1)).mechanism(5000).steps
+    50
     """
 
     noise_multiplier: float
@@ -110,14 +131,29 @@ class Dirac:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train: optimiser, length, batches, loss and, with `dp`, clipping and noise.
+    """Say how to train: optimiser, length, batches, loss and, with `dp`, clipping and noise.
 
-    Exactly one of `epochs` and `steps` is given. `sampling="shuffled"` passes over a fresh permutation of the members
-    in each epoch in fixed batches, the last one smaller; `"poisson"` draws each member into each batch independently
-    with probability batch_size / members. `batch_size=None` takes all members in every step. `weight_decay` is added
-    to the gradient, as `torch.optim` does; Adam has torch's β = (0.9, 0.999) and ε = 1e-8. `accumulate` is the number
-    of parts in which the gradient of a batch is summed up, for large batches in little memory. `canaries` go into the
-    sums of DP-SGD and are looked at in the transcript.
+    Args:
+        optimiser: "sgd" or "adam", which has torch's β = (0.9, 0.999) and ε = 1e-8.
+        learning_rate: The length of a step.
+        momentum: That of SGD.
+        weight_decay: Added to the gradient, as `torch.optim` does.
+        epochs: How often each member is used; either this or `steps` is given.
+        steps: How many steps.
+        batch_size: Records in a batch; None takes all members in every step.
+        sampling: "shuffled" passes over a fresh permutation of the members in each epoch in fixed batches, the last one
+            smaller; "poisson" draws each member into each batch independently with probability batch_size / members.
+        dp: Clipping and noise; None trains without them.
+        loss: "cross-entropy".
+        accumulate: The number of parts in which the gradient of a batch is summed up, for large batches in little
+            memory.
+        canaries: Gradients that go into the sums of DP-SGD and are observed in the transcript.
+
+    Raises:
+        InputError: If a value is out of range, or both or neither of `epochs` and `steps` are given.
+
+    >>> Recipe(epochs=3, batch_size=32).length(members=100)
+    12
     """
 
     optimiser: str = "sgd"

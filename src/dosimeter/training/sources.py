@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import site
 import sys
 import sysconfig
+from collections.abc import Iterator
 from functools import lru_cache
 from importlib import metadata
+from importlib.machinery import PathFinder
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 _ROOTS = tuple(
@@ -73,6 +76,96 @@ def file_hash(file: str) -> str:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError:
         return "unreadable"
+
+
+def source_of(text: str) -> Iterator[tuple[str, str]]:
+    """Modules of the caller on the way to a dotted name, each with its file; nothing is imported."""
+    if text.partition(".")[0] in sys.stdlib_module_names:
+        return
+    places: Any = None
+    name = ""
+    for part in text.split("."):
+        name = f"{name}.{part}" if name else part
+        loaded = sys.modules.get(name)
+        try:
+            spec = PathFinder.find_spec(name, places) if loaded is None else loaded.__spec__
+        except (ImportError, ValueError, AttributeError):
+            return
+        file = getattr(loaded, "__file__", None) if loaded is not None else getattr(spec, "origin", None)
+        if (loaded is None and spec is None) or name.partition(".")[0] == _OURS or _in_libraries(str(file)):
+            return
+        if loaded is not None and installed(loaded):
+            return
+        yield name, str(file)
+        places = getattr(spec, "submodule_search_locations", None) or getattr(loaded, "__path__", None)
+        if places is None:
+            return
+
+
+def foreign_parts(packages: frozenset[str]) -> list[tuple[str, Any]]:
+    """Functions and objects of the caller that stand in these packages, or in those that they need, by their names.
+
+    Functions that were made at run time have no file, and many libraries make some.
+    """
+    wanted = {name for package in packages for name in _family(package)} - {_OURS, "builtins"}
+    found: dict[str, Any] = {}
+    for name, module in sorted(sys.modules.items()):
+        if name.partition(".")[0] not in wanted or type(module) is not ModuleType or not installed(module):
+            continue
+        for key, held in list(vars(module).items()):
+            if type in type(held).__mro__ and vars(held).get("__module__") == name:
+                inside = {f"{held.__qualname__}.{inner}": one for inner, one in vars(held).items()}
+                found |= {path: one for path, one in inside.items() if _from_outside(one)}
+            elif _from_outside(held) or _made_outside(type(held).__module__):
+                found[f"{name}.{key}"] = held
+    return sorted(found.items())
+
+
+def _from_outside(held: Any) -> bool:
+    """Whether this is a function, or a method of any kind, from a file of the caller."""
+    inner = held.__func__ if type(held) in (staticmethod, classmethod) else held
+    inner = inner.fget if type(inner) is property else inner
+    if type(inner) is not FunctionType or inner.__code__.co_filename.startswith("<"):
+        return False
+    return not _in_libraries(inner.__code__.co_filename)
+
+
+@lru_cache(maxsize=4096)
+def _made_outside(name: Any) -> bool:
+    """Whether the module of a class is the caller's; those that Cython makes up have no file."""
+    home = sys.modules.get(name) if isinstance(name, str) else None
+    if home is None or installed(home):
+        return False
+    return home.__name__ == "__main__" or getattr(home, "__file__", None) is not None
+
+
+@lru_cache(maxsize=256)
+def _family(package: str) -> frozenset[str]:
+    """An installed package and all that it needs, as they are imported."""
+    found, new = {package}, [package]
+    while new:
+        for distribution in _distributions().get(new.pop(), ()):
+            for line in metadata.distribution(distribution).requires or ():
+                needed = re.match(r"[\w.-]+", line)
+                if needed is not None and "extra ==" not in line:
+                    more = _imported_as().get(_plain_name(needed[0]), frozenset()) - found
+                    found |= more
+                    new += more
+    return frozenset(found)
+
+
+@lru_cache(maxsize=1)
+def _imported_as() -> dict[str, frozenset[str]]:
+    """What the packages of a distribution are called, by its name."""
+    found: dict[str, set[str]] = {}
+    for package, distributions in _distributions().items():
+        for name in distributions:
+            found.setdefault(_plain_name(name), set()).add(package)
+    return {name: frozenset(packages) for name, packages in found.items()}
+
+
+def _plain_name(distribution: str) -> str:
+    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 @lru_cache(maxsize=1)

@@ -1,14 +1,69 @@
-"""The privacy–utility landscape: its frontier and its marginal densities, as plain arithmetic."""
+"""The privacy–utility landscape: its points, its frontier and its marginal densities, as plain arithmetic."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
+
+__all__ = ["GUARANTEED", "LOWER", "VALUE", "Point", "bandwidth", "density", "frontier", "strategies"]
+
+GUARANTEED, LOWER, VALUE = "guarantee", "lower bound, no guarantee", "estimate"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One strategy in the landscape: means and ranges over its repeats; `kind` says what its ε is."""
+
+    name: str
+    group: str
+    kind: str
+    repeats: int
+    epsilon: float
+    utility: float
+    epsilon_low: float
+    epsilon_high: float
+    utility_low: float
+    utility_high: float
+    frontier: bool = False
+
+
+def strategies(
+    shown: FloatArray, useful: FloatArray, names: list[str], groups: list[str], kinds: list[str]
+) -> list[Point]:
+    """One point for each name with a finite ε: mean and range of ε and utility, and whether it is on the frontier.
+
+    Repeats with and without a guarantee are two points. A lower bound is on no frontier.
+    """
+    points: list[Point] = []
+    for name, kind in dict.fromkeys(zip(names, kinds, strict=True)):
+        at = [i for i, n in enumerate(names) if (n, kinds[i]) == (name, kind) and math.isfinite(shown[i])]
+        if at:
+            e, u = shown[at], useful[at]
+            points.append(
+                Point(
+                    name=name,
+                    group=groups[at[0]],
+                    kind=kind,
+                    repeats=len(at),
+                    epsilon=float(e.mean()),
+                    utility=float(u.mean()),
+                    epsilon_low=float(e.min()),
+                    epsilon_high=float(e.max()),
+                    utility_low=float(u.min()),
+                    utility_high=float(u.max()),
+                )
+            )
+    ranked = [i for i, p in enumerate(points) if p.kind != LOWER]
+    if ranked:
+        for i in frontier([points[i].epsilon for i in ranked], [points[i].utility for i in ranked]).tolist():
+            points[ranked[i]] = replace(points[ranked[i]], frontier=True)
+    return points
 
 
 def frontier(epsilon: npt.ArrayLike, utility: npt.ArrayLike) -> IntArray:

@@ -5,55 +5,84 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dosimeter import _validate as check
 from dosimeter._files import write_text
 from dosimeter._validate import InputError
+from dosimeter.audits.part import Part
 from dosimeter.audits.result import Audit
 
 
 @dataclass(frozen=True)
+class ComparedAudit(Part):
+    """The numbers of one audit that are compared; it also reads as a mapping, for a data frame."""
+
+    name: str
+    utility: float | None
+    epsilon_low: float
+    epsilon_star: float | None
+    epsilon_high: float | None
+    auc: float | None
+    tpr_at_fpr: dict[str, float]
+    shift: bool
+    delta: float
+    confidence: float
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """Audits with their names and, if known, their utilities (higher is better)."""
+    """Hold audits with their names and, if known, their utilities (higher is better)."""
 
     audits: tuple[Audit, ...]
     names: tuple[str, ...]
     utilities: tuple[float, ...] | None = None
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One row an audit: the numbers that are compared."""
-        found = []
-        for index, (audit, name) in enumerate(zip(self.audits, self.names, strict=True)):
-            stars = [e for e in audit.estimates if e.method == "epsilon-star-parametric"]
-            bounds = [g.epsilon for g in audit.upper if g.is_bound]
-            found.append(
-                {
-                    "name": name,
-                    "utility": None if self.utilities is None else self.utilities[index],
-                    "epsilon_low": audit.headline.low,
-                    "epsilon_star": stars[0].epsilon if stars else None,
-                    "epsilon_high": min(bounds) if bounds else None,
-                    "auc": None if audit.curve is None else audit.curve.auc,
-                    "tpr_at_fpr": {} if audit.curve is None else {str(p.fpr): p.tpr for p in audit.curve.tpr_at_fpr},
-                    "shift": audit.guard.shift,
-                    "delta": audit.headline.delta,
-                    "confidence": audit.headline.confidence,
-                }
-            )
-        return found
+    def rows(self) -> list[ComparedAudit]:
+        """Give the numbers that are compared, one row per audit."""
+        useful = self.utilities or (None,) * len(self.audits)
+        return [_row(*given) for given in zip(self.audits, self.names, useful, strict=True)]
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """One self-contained page with all audits side by side."""
+        """Write one self-contained page with all audits side by side."""
         from dosimeter.audits.compare.page import compare_page
 
         write_text(path, compare_page(self.audits, self.names, self.utilities))
 
 
+def _row(audit: Audit, name: str, utility: float | None) -> ComparedAudit:
+    curve = audit.curve
+    return ComparedAudit(
+        name=name,
+        utility=utility,
+        epsilon_low=audit.headline.low,
+        epsilon_star=next((e.epsilon for e in audit.estimates if e.method == "epsilon-star-parametric"), None),
+        epsilon_high=min((g.epsilon for g in audit.upper if g.is_bound), default=None),
+        auc=None if curve is None else curve.auc,
+        tpr_at_fpr={} if curve is None else {str(p.fpr): p.tpr for p in curve.tpr_at_fpr},
+        shift=audit.guard.shift,
+        delta=audit.headline.delta,
+        confidence=audit.headline.confidence,
+    )
+
+
 def compare(
     audits: Sequence[Audit], *, names: Sequence[str] | None = None, utilities: Sequence[float] | None = None
 ) -> Comparison:
-    """Set audits side by side; with utilities the privacy–utility landscape can be drawn."""
+    """Set audits side by side.
+
+    Args:
+        audits: What audit functions returned.
+        names: A name for each; "audit 1" and so on where left out.
+        utilities: How useful each model is, e.g. its accuracy; with them the privacy–utility landscape is drawn.
+
+    Returns:
+        The comparison: its `rows`, and its `to_html` for people.
+
+    Raises:
+        InputError: If there is no audit, or names or utilities do not pair up with them.
+
+    >>> compare([first, second], names=["plain", "DP"], utilities=[0.91, 0.88]).to_html("both.html")  # doctest: +SKIP
+    """
     chosen = tuple(audits) if isinstance(audits, (list, tuple)) else ()
     if not chosen or not all(isinstance(a, Audit) for a in chosen):
         raise InputError(

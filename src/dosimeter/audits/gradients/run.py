@@ -159,7 +159,7 @@ def _trained(
         group=models_together(factory, recipe, pair.size, len(worlds.seeds)),
         neighbour=pair.neighbour,
         engine=where.engine,
-        processes=where.workers,
+        workers=where.workers,
         store=where.store,
         key=known,
         memory=where.memory,

@@ -14,7 +14,7 @@ from dosimeter.accounting import Composition, DpSgd, Gaussian
 from dosimeter.accounting.mechanism import Mechanism, gaussian_mu
 from dosimeter.accounting.sensitivities import epsilon_from_sensitivities
 from dosimeter.attacks.gradient import Transcripts
-from dosimeter.audits.assemble import both_sides, guarantees
+from dosimeter.audits.assemble import both_sides, guarantees, written
 from dosimeter.audits.gradients import _summaries as summaries
 from dosimeter.audits.gradients._transcript_checks import (
     batch_notes,
@@ -25,6 +25,7 @@ from dosimeter.audits.gradients._transcript_checks import (
 from dosimeter.audits.gradients.result import Advantages, GradientsDetails, GradientsMetadata
 from dosimeter.audits.result import Audit, Guard, Roc
 from dosimeter.audits.scores import audit_scores
+from dosimeter.audits.shift.evidence import ShiftEvidence
 from dosimeter.estimate import Estimate
 from dosimeter.estimators.belief import (
     ONE_WORLD,
@@ -112,7 +113,7 @@ def audit_transcripts(
     region, risk = both_sides(estimates, upper)
     audit = Audit(
         estimates=tuple(estimates),
-        guard=Guard(shift=False, checked=True, evidence={"reasons": [BY_DESIGN]}),
+        guard=Guard(shift=False, checked=True, evidence=ShiftEvidence(reasons=(BY_DESIGN,))),
         risk=risk,
         curve=curve,
         upper=upper,
@@ -136,7 +137,7 @@ def audit_transcripts(
             neighbours=transcripts.neighbours or relation,
             delta=delta,
             confidence=confidence,
-            mechanism=None if mechanism is None else repr(mechanism),
+            mechanism=None if mechanism is None else written(mechanism),
             seed=seed,
             warnings=left_out,
             version=dosimeter.__version__,

@@ -44,6 +44,7 @@ from dosimeter.audits.members_only.result import (
 from dosimeter.audits.members_only.split import AuditRecords, coin_evidence, split_records
 from dosimeter.audits.members_only.strength import baseline_strength
 from dosimeter.audits.result import Audit, TrainingCounts
+from dosimeter.audits.shift.evidence import ShiftEvidence
 from dosimeter.audits.shift.guard import Guard
 from dosimeter.engine import RunOptions
 from dosimeter.engine.options import RunKeywords
@@ -368,4 +369,4 @@ def _unchecked(references: int) -> Guard:
     reason = "the non-members are generated and differ from the members by construction; c_lb says by how much"
     if references:
         reason += ", and the reference models show what a model gains from that difference without a leak"
-    return Guard(shift=False, checked=False, evidence={"reasons": [f"{reason}."]})
+    return Guard(shift=False, checked=False, evidence=ShiftEvidence(reasons=(f"{reason}.",)))

@@ -21,8 +21,7 @@ from dosimeter.evidence import OneRun, Scores
 __all__ = ["attack_result", "attack_scores", "choose_attack", "read_attack"]
 
 ONLINE = ("rmia-online", "lira", "loss")  # InfoRMIA ranks the records of one model as RMIA does
-OFFLINE = "rmia"
-FEWEST = 4  # references of which one can be the target and the others still hold and lack each record
+FEWEST = 6  # references: a target, its counterpart, and two with and two without each record to learn from
 TRIED = 8  # references that are attacked to choose
 LOW = 0.01
 
@@ -40,7 +39,8 @@ def choose_attack(
     The references' own masks are known and independent of the target's, so the choice costs the bound nothing.
     """
     if not references.online or len(references.signals) < FEWEST:
-        return (OFFLINE if attack == "auto" else attack), ()
+        unchosen = "rmia-online" if references.online else "rmia"
+        return (unchosen if attack == "auto" else attack), ()
     names = ONLINE if attack == "auto" else (attack,)
     rows = [_strength(name, references, pool, aggregate, delta=delta, confidence=confidence) for name in names]
     best = max(rows, key=lambda row: (row.epsilon, row.tpr_at_1_percent, row.auc))

@@ -12,7 +12,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.accounting import Composition, DpSgd, Gaussian
 from dosimeter.accounting.mechanism import Mechanism
-from dosimeter.audits.assemble import both_sides, distributions, guarantees
+from dosimeter.audits.assemble import both_sides, distributions, guarantees, written
 from dosimeter.audits.model.attack import attack_result, attack_scores, choose_attack, read_attack
 from dosimeter.audits.model.pool import Pool, read_pool
 from dosimeter.audits.model.references import ReferenceSignals, read_references
@@ -21,6 +21,7 @@ from dosimeter.audits.part import numbers
 from dosimeter.audits.result import Audit, ExposedRecord, Guard, Roc, StarCurve
 from dosimeter.audits.scores import audit_scores
 from dosimeter.audits.scores.result import Accuracy, Fingerprints, ScoresDetails, ScoresMetadata
+from dosimeter.audits.shift.evidence import ShiftEvidence
 from dosimeter.audits.shift.guard import check_shift
 from dosimeter.audits.training.shadows import tallied
 from dosimeter.engine import RunOptions
@@ -183,7 +184,7 @@ def audit_model(
             goodness_of_fit=_fit(loss_scores, seed),
             fingerprint=Fingerprints(fingerprint(*pool.inside), fingerprint(*pool.outside)),
             mask_hash=None if pool.included is None else mask_hash(pool.included),
-            mechanism=None if mechanism is None else repr(mechanism),
+            mechanism=None if mechanism is None else written(mechanism),
             notes=notes,
         ),
     )
@@ -283,7 +284,9 @@ def _with_references(
     ), sharper
 
 
-SWITCHED_OFF = Guard(shift=False, checked=False, evidence={"reasons": ["the check was switched off (guard=False)."]})
+SWITCHED_OFF = Guard(
+    shift=False, checked=False, evidence=ShiftEvidence(reasons=("the check was switched off (guard=False).",))
+)
 
 
 def _accuracy(losses: Losses) -> float | None:

@@ -17,7 +17,7 @@ import numpy as np
 import dosimeter
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.audits.assemble import both_sides, guarantees
+from dosimeter.audits.assemble import both_sides, guarantees, written
 from dosimeter.audits.one_run.result import GuessPath, OneRunDetails, OneRunMetadata, OneRunUtility
 from dosimeter.audits.result import Audit
 from dosimeter.audits.seeds import audit_seed
@@ -170,7 +170,7 @@ def audit_one_run(
             seeds=CoinSeeds(seeds["masks"] if shadows else None, coin_seed),
             mask_hash=mask_hash(coins),
             fingerprint=fingerprint(base.x, base.y),
-            mechanism=None if mechanism is None else repr(mechanism),
+            mechanism=None if mechanism is None else written(mechanism),
             delta=delta,
             confidence=confidence,
             warnings=(*notes, *missing, *(note for part in stages.values() for note in part.notes())),

@@ -93,8 +93,9 @@ def method(audit: Audit) -> str:
         rows({**fields, **meta.notes}),
         css_class="keys",
     )
-    if audit.guard.evidence:
-        body += table("Evidence of the shift check", ("item", "value"), rows(audit.guard.evidence), css_class="keys")
+    evidence = {name: item for name, item in audit.guard.evidence.items() if item is not None and item != ()}
+    if evidence:
+        body += table("Evidence of the shift check", ("item", "value"), rows(evidence), css_class="keys")
     if meta.warnings:
         body += f"<h3>Left out</h3>{bullets(meta.warnings)}"
     return section("method", "Method, data, seeds and versions", body)
@@ -152,7 +153,7 @@ def nist(audit: Audit) -> str:
         }
     meta = audit.metadata
     known |= {name: item for name, item in {**meta, **meta.notes}.items() if item is not None}
-    for source in (meta.notes.get("dp"), meta.notes.get("statement")):
+    for source in (meta.notes[name] for name in ("dp", "statement") if name in meta.notes):
         known |= source if isinstance(source, Mapping) else {}
     known.setdefault("unit_of_privacy", f"one {meta.unit}")
     lines = []

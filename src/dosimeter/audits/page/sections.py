@@ -24,7 +24,7 @@ MOST_ROWS = 100
 def guard(audit: Audit) -> str:
     """The verdict of the shift check, which stands above every ε."""
     found = audit.guard
-    notes = [str(text) for key in ("reasons", "warnings") for text in found.evidence.get(key) or ()]  # TYPED
+    notes = [*found.evidence.reasons, *found.evidence.warnings]
     if found.shift:
         kind, what = "shift", "⚠ Warning: members and non-members differ even without the model."
         says = (

@@ -13,7 +13,7 @@ from dosimeter._validate import InputError
 from dosimeter.audits.assemble import risk_of
 from dosimeter.audits.part import numbers
 from dosimeter.audits.result import Audit, Guard, Roc, TprAtFpr
-from dosimeter.audits.scores.result import ScoresMetadata
+from dosimeter.audits.scores.result import ScoresDetails, ScoresMetadata
 from dosimeter.estimate import Estimate, plain
 from dosimeter.estimators import band
 from dosimeter.estimators.advantage import advantage
@@ -84,6 +84,7 @@ def audit_scores(
         guard=Guard(shift=False, checked=False),
         risk=risk_of(headlines),
         curve=roc(pools, confidence),
+        details=ScoresDetails(),
         metadata=ScoresMetadata(
             members=pools.members.size,
             nonmembers=pools.nonmembers.size,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,7 @@ from scipy.special import ndtri
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
 from dosimeter.audits.shift.copies import standardised
-from dosimeter.audits.shift.records import TEXT_CHARACTERS, Words, word_hashes
+from dosimeter.audits.shift.records import TEXT_CHARACTERS, WORD
 from dosimeter.estimators.auc import auc_with_error
 from dosimeter.evidence import Scores
 
@@ -29,6 +28,17 @@ ENOUGH_TO_CHOOSE = 50  # records of either kind in a half; below it the linear c
 WORD_COLUMNS = 1 << 16
 CLASS_COLUMNS = 20
 PERMUTED_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Views:
+    """The features that each candidate sees; those of the linear one may be a sparse matrix."""
+
+    linear: Any
+    trees: FloatArray
+
+
+CANDIDATES = ("linear", "trees")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +64,9 @@ class Blind:
 
 
 def blind_baseline(
-    views: Mapping[str, Any], member: BoolArray, *, confidence: float, permutations: int, seeds: list[Any]
+    views: Views, member: BoolArray, *, confidence: float, permutations: int, seeds: list[np.random.SeedSequence]
 ) -> Blind:
-    """Cross-fit the candidates on two stratified halves. `views` holds the features for each candidate.
+    """Cross-fit the candidates on two stratified halves.
 
     The interval is DeLong's for each half. The two AUCs depend on each other, so the standard error of their mean is
     taken as if they moved together, (s1 + s2) / 2, which no dependence exceeds; it is asymptotic, the p-value exact.
@@ -83,7 +93,7 @@ def _stratified(member: BoolArray, share: float, rng: np.random.Generator) -> Bo
 
 
 def _half(
-    views: Mapping[str, Any],
+    views: Views,
     member: BoolArray,
     train: IntArray,
     test: IntArray,
@@ -98,31 +108,29 @@ def _half(
     return Half(scores, chosen, auc, error, rank_sum_p_value(values, inside, permutations, rng))
 
 
-def _choose(views: Mapping[str, Any], member: BoolArray, train: IntArray, rng: np.random.Generator) -> str:
+def _choose(views: Views, member: BoolArray, train: IntArray, rng: np.random.Generator) -> str:
     """The candidate that does best on a third of the training half, fitted on the rest of it."""
     inside = member[train]
     if min(inside.sum(), (~inside).sum()) < ENOUGH_TO_CHOOSE:
         return "linear"
     fit = _stratified(inside, 2 / 3, rng)
     found = {}
-    for name in views:
+    for name in CANDIDATES:
         values = _fit_and_score(name, views, member, train[fit], train[~fit])
         held = inside[~fit]
         found[name] = Scores(values[held], values[~held]).auc
     return max(found, key=lambda name: found[name])
 
 
-def _fit_and_score(
-    name: str, views: Mapping[str, Any], member: BoolArray, train: IntArray, test: IntArray
-) -> FloatArray:
+def _fit_and_score(name: str, views: Views, member: BoolArray, train: IntArray, test: IntArray) -> FloatArray:
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits
 
-    features, y = views[name], member[train]
+    features, y = getattr(views, name), member[train]
     if isinstance(features, np.ndarray) and features.shape[1] > MOST_COLUMNS[name]:
-        features = features[:, _telling_columns(views["linear"][train], y, MOST_COLUMNS[name])]
+        features = features[:, _telling_columns(views.linear[train], y, MOST_COLUMNS[name])]
     x, held = features[train], features[test]
     if name == "linear":
         model: Any = LogisticRegression(C=1.0, max_iter=200)
@@ -173,12 +181,10 @@ def rank_sum_p_value(values: FloatArray, inside: BoolArray, permutations: int, r
     return p_value
 
 
-def views_of(
-    kind: str, members: Any, nonmembers: Any, labels: IntArray | None, words: Words | None = None
-) -> dict[str, Any]:
+def views_of(kind: str, members: Any, nonmembers: Any, labels: IntArray | None) -> Views:
     """The features that each candidate sees, the label and what is missing among them, but no membership.
 
-    Images come as thumbnails; `words` are the word hashes of the texts of both.
+    Images come as thumbnails.
     """
     classes = None if labels is None else _one_hot(labels)
     if kind == "text":
@@ -186,16 +192,13 @@ def views_of(
 
         texts = members + nonmembers
         form = _form(texts)
-        parts = [
-            _words(words or word_hashes(texts)),
-            scipy.sparse.csr_matrix(standardised(form) / math.sqrt(form.shape[1])),
-        ]
+        parts = [_words(texts), scipy.sparse.csr_matrix(standardised(form) / math.sqrt(form.shape[1]))]
         parts += [] if classes is None else [scipy.sparse.csr_matrix(classes)]
-        return {"linear": scipy.sparse.hstack(parts, format="csr"), "trees": _beside(form, classes)}
+        return Views(scipy.sparse.hstack(parts, format="csr"), _beside(form, classes))
     both = np.concatenate([members, nonmembers])
     absent = np.isnan(both)
     both = np.concatenate([both, absent[:, absent.any(axis=0)]], axis=1)
-    return {"linear": _beside(standardised(both), classes), "trees": _beside(both, classes)}
+    return Views(_beside(standardised(both), classes), _beside(both, classes))
 
 
 def _beside(features: FloatArray, classes: FloatArray | None) -> FloatArray:
@@ -208,20 +211,13 @@ def _one_hot(labels: IntArray) -> FloatArray:
     return (labels[:, None] == frequent).astype(np.float64)
 
 
-def _words(tokens: Words) -> Any:
+def _words(texts: list[str]) -> Any:
     """Hashed words, weighted by 1 + ln count and the inverse of how many texts have them, as unit rows."""
-    import scipy.sparse
+    from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
-    words, counts = tokens
-    shape = (counts.size, WORD_COLUMNS)
-    column = (words % np.uint64(WORD_COLUMNS)).astype(np.int64)
-    table = scipy.sparse.coo_matrix((np.ones(words.size), (np.repeat(np.arange(counts.size), counts), column)), shape)
-    table = table.tocsr()
-    table.data = 1 + np.log(table.data)
-    having = np.bincount(table.indices, minlength=WORD_COLUMNS)
-    table.data *= np.log((1 + counts.size) / (1 + having))[table.indices] + 1
-    length = np.sqrt(np.asarray(table.multiply(table).sum(axis=1)).ravel())
-    return scipy.sparse.diags(1 / np.where(length > 0, length, 1.0)) @ table
+    counted = HashingVectorizer(n_features=WORD_COLUMNS, token_pattern=WORD, norm=None, alternate_sign=False)
+    table = counted.transform(text[:TEXT_CHARACTERS] for text in texts)
+    return TfidfTransformer(sublinear_tf=True).fit_transform(table)
 
 
 def _form(texts: list[str]) -> FloatArray:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,8 @@ from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
 from dosimeter.audits.shift.blind import Blind, blind_baseline, views_of
 from dosimeter.audits.shift.copies import Copies, NearCopies, exact_copies, near_copies
-from dosimeter.audits.shift.records import Records, read_records, thumbnails, word_hashes
+from dosimeter.audits.shift.evidence import BlindHalf, MaskCheck, Pair, ShiftEvidence
+from dosimeter.audits.shift.records import Records, read_records, thumbnails
 from dosimeter.estimate import percent, plain
 from dosimeter.estimators.lower_bound import lower_bound
 from dosimeter.evidence import OneRun, two_sides
@@ -25,48 +25,73 @@ MOST_CELLS, FEWEST_SAMPLED = 8_000_000, 2_000  # of a sampled table: wide ones a
 EXPECTED_COUNT = 5  # of a class on either side, for the chi-square law
 NEAR_SHARE = 0.02  # near copies of table rows that one smooth feature alone would not show
 MASK_LEVEL = 0.001
-BLIND = ("auc", "auc_low", "auc_high", "p_value", "candidates", "epsilon_blind", "permutations")
 
 
 @dataclass(frozen=True)
 class Guard:
-    """What was checked before any number: whether members and non-members differ without the model."""
+    """Say what was checked before any number: whether members and non-members differ without the model.
+
+    Args:
+        shift: Whether they do.
+        checked: Whether anybody looked.
+        evidence: What was found; a mapping of its fields is taken too.
+    """
 
     shift: bool
     checked: bool
-    evidence: Mapping[str, Any] = field(default_factory=dict)
+    evidence: ShiftEvidence = ShiftEvidence()  # noqa: RUF009  (it is frozen)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.evidence, ShiftEvidence):
+            object.__setattr__(self, "evidence", ShiftEvidence(**self.evidence))
 
     def __str__(self) -> str:
         found = self.evidence
         if not self.checked:
-            reasons = found.get("reasons") or [
+            reasons = found.reasons or (
                 "only scores were given, so a difference between the members' and the non-members' "
-                "distributions cannot be told from leakage."
-            ]
+                "distributions cannot be told from leakage.",
+            )
             return "Not checked: " + " ".join(reasons)
-        if found.get("auc") is None:
+        told = _told(found)
+        if told is None:
             return "Members and non-members differ even without the model." if self.shift else "No shift was found."
-        interval = f"{percent(found['confidence'])} interval {found['auc_low']:.2f}–{found['auc_high']:.2f}"
-        told = f"AUC {found['auc']:.2f} ({interval}, {p_in_words(found['p_value'])})"
         if not self.shift:
             verdict = (
                 f"No shift was found: a classifier that never saw the model tells members from non-members with {told}."
             )
-        elif found["p_value"] <= found["level"]:
+        elif _at_most(found.p_value, found.level):
             verdict = (
                 "Members and non-members differ even without the model: a classifier that never saw it tells them "
                 f"apart with {told}; every ε below is suspect."
             )
         else:
+            balance = "" if found.class_balance_p is None else f" ({p_in_words(found.class_balance_p)})"
             verdict = (
-                "Members and non-members differ even without the model: their classes are distributed differently "
-                f"({p_in_words(found['class_balance_p'])}); every ε below is suspect."
+                "Members and non-members differ even without the model: their classes are distributed differently"
+                f"{balance}; every ε below is suspect."
             )
-        copies = found["duplicates"]
-        return verdict + (f" {_exact(copies, found['nonmembers'])}." if copies else "")
+        return verdict + (f" {_exact(found.duplicates, found.nonmembers or 0)}." if found.duplicates else "")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
+        """Give strict JSON values, with the verdict in words."""
         return {"shift": self.shift, "checked": self.checked, "verdict": str(self), "evidence": plain(self.evidence)}
+
+
+def _told(found: ShiftEvidence) -> str | None:
+    """The AUC of the blind baseline in words, where there is one."""
+    if found.auc is None:
+        return None
+    parts = []
+    if found.confidence is not None and found.auc_low is not None and found.auc_high is not None:
+        parts.append(f"{percent(found.confidence)} interval {found.auc_low:.2f}–{found.auc_high:.2f}")
+    if found.p_value is not None:
+        parts.append(p_in_words(found.p_value))
+    return f"AUC {found.auc:.2f}" + (f" ({', '.join(parts)})" if parts else "")
+
+
+def _at_most(p_value: float | None, level: float | None) -> bool:
+    return p_value is not None and level is not None and p_value <= level
 
 
 def check_shift(
@@ -83,13 +108,32 @@ def check_shift(
 ) -> Guard:
     """Look for a shift between members and non-members, and for copies, without the model.
 
-    `members` and `nonmembers` are feature arrays (n, d), images (n, h, w[, c]), lists of texts, or (X, y) tuples;
-    `labels` is a pair of label arrays, `groups` a pair of ids of the persons behind the records: then one record of
-    each person is looked at, since records of one person come together. A shift is announced when the exact p-value of
-    the blind baseline, or that of the class balance, is at most 1 − confidence shared evenly between the tests made: so
-    exchangeable members and non-members raise a false alarm with probability at most 1 − confidence. Copies are
-    warned of, never a shift. The blind baseline and the near copies use a random sample of at most `max_records`
-    records, exact copies all. At least `permutations` relabellings are drawn, more if the level asks for them.
+    A shift is announced when the exact p-value of the blind baseline, or that of the class balance, is at most
+    1 − confidence shared evenly between the tests made: so exchangeable members and non-members raise a false alarm
+    with probability at most 1 − confidence. Copies are warned of, but they are never a shift.
+
+    Args:
+        members: Records that were trained on: features (n, d), images (n, h, w[, c]), a list of texts, or (X, y).
+        nonmembers: Records that were not, of the same kind.
+        labels: A pair of label arrays, where the records are not (X, y).
+        groups: A pair of ids of the persons behind the records. Then one record of each person is looked at, since
+            records of one person come together.
+        kind: "tabular", "image" or "text"; "auto" looks at the records.
+        confidence: One minus the rate of false alarms.
+        permutations: The fewest relabellings to draw; more are drawn if the level asks for them.
+        max_records: The blind baseline and the near copies use a random sample of at most so many records, exact
+            copies all.
+        seed: Of the sample, the halves and the relabellings.
+
+    Returns:
+        The guard: whether there is a shift, and the evidence for it.
+
+    Raises:
+        InputError: If the records cannot be read, or both sides are the same records.
+
+    >>> rng = np.random.default_rng(0)
+    >>> check_shift(rng.normal(size=(100, 2)), rng.normal(size=(100, 2)) + 1).shift
+    True
     """
     confidence, seed = check.confidence(confidence), check.seed(seed)
     permutations = check.whole("permutations", permutations, 1, "pass e.g. 200", MOST_PERMUTATIONS)
@@ -102,47 +146,47 @@ def check_shift(
         copies = copies._replace(within_members=exact_copies(records).within_members)
     chosen = _sample(records, max_records, np.random.default_rng(sampling))
     a, b = (_take(side, rows) for side, rows in zip((records.members, records.nonmembers), chosen, strict=True))
-    words = word_hashes(a + b) if records.kind == "text" else None
-    if records.kind == "image":
-        channels = records.members.shape[-1]
-        a, b = thumbnails(a), thumbnails(b)
-        near = near_copies(records.kind, a[:, : -2 * channels], b[:, : -2 * channels])
-    else:
-        near = near_copies(records.kind, a, b, words)
-    near = near._replace(pairs=[[int(chosen[0][i]), int(chosen[1][j])] for i, j in near.pairs])
+    a, b, near = _near(records, a, b, chosen)
     balance = None if records.labels is None else class_balance_p(*records.labels)
     level = (1 - confidence) / (1 if balance is None else 2)
-    evidence: dict[str, Any] = dict.fromkeys(BLIND)
-    evidence |= {"confidence": confidence, "level": level, "class_balance_p": balance, "records_used": len(a) + len(b)}
-    evidence |= _copy_evidence(records, copies, near)
-    warnings = _copy_warnings(records, copies, near, len(a), len(b))
+    evidence = replace(
+        _copy_evidence(records, copies, near, len(a), len(b)),
+        confidence=confidence,
+        level=level,
+        class_balance_p=balance,
+    )
     if min(records.sizes) < FEWEST:
         side = "members" if records.sizes[0] < FEWEST else "nonmembers"
         reason = (
             f"{side} holds {min(records.sizes)} records, and telling a shift from chance takes at least {FEWEST} "
             "of either kind."
         )
-        return Guard(shift=False, checked=False, evidence={**evidence, "reasons": [reason], "warnings": warnings})
+        return Guard(shift=False, checked=False, evidence=replace(evidence, reasons=(reason,)))
     draws = min(max(permutations, math.ceil(20 / level)), MOST_PERMUTATIONS)
     coded = None
     if records.labels is not None:
         coded = np.concatenate([side[rows] for side, rows in zip(records.labels, chosen, strict=True)])
     blind = blind_baseline(
-        views_of(records.kind, a, b, coded, words),
+        views_of(records.kind, a, b, coded),
         np.arange(len(a) + len(b)) < len(a),
         confidence=confidence,
         permutations=draws,
         seeds=seeds,
     )
-    if 2 / (1 + draws) > level:
-        warnings.append(
-            f"{draws} relabellings resolve p-values down to {2 / (1 + draws):.2g} only, above the level {level:.2g}; "
-            "a weak shift can go unseen at this confidence"
-        )
-    evidence |= _blind_evidence(blind, confidence, seed)
-    evidence["permutations"] = draws
-    evidence |= {"reasons": _reasons(evidence), "warnings": warnings}
-    return Guard(shift=bool(evidence["reasons"]), checked=True, evidence=evidence)
+    evidence = _with_blind(evidence, blind, confidence, draws)
+    evidence = replace(evidence, reasons=tuple(_reasons(evidence)))
+    return Guard(shift=bool(evidence.reasons), checked=True, evidence=evidence)
+
+
+def _near(records: Records, a: Any, b: Any, chosen: tuple[IntArray, IntArray]) -> tuple[Any, Any, NearCopies]:
+    """The sampled records as the blind baseline sees them, and the near copies among them by their rows."""
+    if records.kind == "image":
+        channels = records.members.shape[-1]
+        a, b = thumbnails(a), thumbnails(b)
+        near = near_copies(records.kind, a[:, : -2 * channels], b[:, : -2 * channels])
+    else:
+        near = near_copies(records.kind, a, b)
+    return a, b, near._replace(pairs=[[int(chosen[0][i]), int(chosen[1][j])] for i, j in near.pairs])
 
 
 def _one_each(records: Records, groups: Any, rng: np.random.Generator) -> Records:
@@ -173,46 +217,64 @@ def _take(side: Any, rows: IntArray) -> Any:
     return side if len(rows) == len(side) else side[rows]
 
 
-def _blind_evidence(blind: Blind, confidence: float, seed: int) -> dict[str, Any]:
+def _pairs(pairs: list[list[int]]) -> tuple[Pair, ...]:
+    return tuple((member, nonmember) for member, nonmember in pairs)
+
+
+def _copy_evidence(records: Records, copies: Copies, near: NearCopies, members: int, nonmembers: int) -> ShiftEvidence:
+    """What was counted in the records; `members` and `nonmembers` are the sizes of the sample."""
+    return ShiftEvidence(
+        records_used=members + nonmembers,
+        kind=records.kind,
+        members=records.sizes[0],
+        nonmembers=records.sizes[1],
+        missing_values=records.missing,
+        duplicates=copies.across,
+        duplicates_share=copies.across / records.sizes[1],
+        duplicate_pairs=_pairs(copies.pairs),
+        duplicates_within_members=copies.within_members,
+        near_duplicates=near.across,
+        near_duplicate_pairs=_pairs(near.pairs),
+        near_duplicates_within_members=near.within_members,
+        warnings=tuple(_copy_warnings(records, copies, near, members, nonmembers)),
+    )
+
+
+def _with_blind(evidence: ShiftEvidence, blind: Blind, confidence: float, draws: int) -> ShiftEvidence:
+    """The evidence with what the blind baseline found, and a warning where its p-value cannot be small enough."""
+    warnings, level = evidence.warnings, evidence.level
+    if level is not None and 2 / (1 + draws) > level:
+        warnings = (
+            *warnings,
+            f"{draws} relabellings resolve p-values down to {2 / (1 + draws):.2g} only, above the level {level:.2g}; "
+            "a weak shift can go unseen at this confidence",
+        )
     # The better of the two halves' bounds, each at half of the level: a bound on what no model can have leaked.
     bounds = [lower_bound(half.scores, confidence=(1 + confidence) / 2).low for half in blind.halves]
-    return {
-        "auc": blind.auc,
-        "auc_low": blind.low,
-        "auc_high": blind.high,
-        "p_value": blind.p_value,
-        "candidates": [{"classifier": h.chosen, "auc": h.auc, "p_value": h.p_value} for h in blind.halves],
-        "epsilon_blind": max(bounds),
-    }
+    return replace(
+        evidence,
+        auc=blind.auc,
+        auc_low=blind.low,
+        auc_high=blind.high,
+        p_value=blind.p_value,
+        candidates=tuple(BlindHalf(half.chosen, half.auc, half.p_value) for half in blind.halves),
+        epsilon_blind=max(bounds),
+        permutations=draws,
+        warnings=warnings,
+    )
 
 
-def _copy_evidence(records: Records, copies: Copies, near: NearCopies) -> dict[str, Any]:
-    return {
-        "kind": records.kind,
-        "members": records.sizes[0],
-        "nonmembers": records.sizes[1],
-        "missing_values": records.missing,
-        "duplicates": copies.across,
-        "duplicates_share": copies.across / records.sizes[1],
-        "duplicate_pairs": copies.pairs,
-        "duplicates_within_members": copies.within_members,
-        "near_duplicates": near.across,
-        "near_duplicate_pairs": near.pairs,
-        "near_duplicates_within_members": near.within_members,
-    }
-
-
-def _reasons(found: Mapping[str, Any]) -> list[str]:
+def _reasons(found: ShiftEvidence) -> list[str]:
     reasons = []
-    if found["p_value"] <= found["level"]:
+    if found.auc is not None and found.p_value is not None and _at_most(found.p_value, found.level):
         reasons.append(
-            f"A classifier that never saw the model tells members from non-members with AUC {found['auc']:.2f} "
-            f"({p_in_words(found['p_value'])})."
+            f"A classifier that never saw the model tells members from non-members with AUC {found.auc:.2f} "
+            f"({p_in_words(found.p_value)})."
         )
-    if found["class_balance_p"] is not None and found["class_balance_p"] <= found["level"]:
+    if found.class_balance_p is not None and _at_most(found.class_balance_p, found.level):
         reasons.append(
             "The classes are distributed differently among members and non-members "
-            f"({p_in_words(found['class_balance_p'])})."
+            f"({p_in_words(found.class_balance_p)})."
         )
     return reasons
 
@@ -279,8 +341,22 @@ def class_balance_p(members: IntArray, nonmembers: IntArray) -> float:
     return float(chdtrc(total.size - 1, ((table - expected) ** 2 / expected).sum()))
 
 
-def check_mask(one_run: OneRun) -> dict[str, Any]:
-    """Whether the inclusion mask of a one-run audit looks like independent fair coins: balance and runs, both exact."""
+def check_mask(one_run: OneRun) -> MaskCheck:
+    """Compare the inclusion mask of a one-run audit with independent fair coins: balance and runs, both exact.
+
+    Args:
+        one_run: The scores and the mask.
+
+    Returns:
+        Both p-values, the counts behind them, and warnings where coins hardly ever fall so.
+
+    Raises:
+        InputError: If it is not a OneRun.
+
+    >>> from dosimeter.evidence import fair_coins
+    >>> check_mask(OneRun(np.zeros(200), fair_coins(200, seed=3), 3)).warnings
+    ()
+    """
     if not isinstance(one_run, OneRun):
         raise InputError(
             f"one_run must be a OneRun, got {type(one_run).__name__}; build OneRun(scores, included) first."
@@ -297,16 +373,16 @@ def check_mask(one_run: OneRun) -> dict[str, Any]:
             f"({p_in_words(runs_p)}): harmless if the records were sorted after the draw, but a mask that was not "
             "drawn by coins breaks the bound"
         )
-    return {
-        "records": total,
-        "included": inside,
-        "share": inside / total,
-        "balance_p": balance_p,
-        "runs": runs,
-        "runs_p": runs_p,
-        "seed_checked": one_run.mask_seed is not None,
-        "warnings": warnings,
-    }
+    return MaskCheck(
+        records=total,
+        included=inside,
+        share=inside / total,
+        balance_p=balance_p,
+        runs=runs,
+        runs_p=runs_p,
+        seed_checked=one_run.mask_seed is not None,
+        warnings=tuple(warnings),
+    )
 
 
 def _runs_p(runs: int, inside: int, outside: int) -> float:

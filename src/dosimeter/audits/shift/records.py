@@ -251,7 +251,8 @@ def digest(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
-_WORD = re.compile(r"\w+")
+WORD = r"\w+"
+_WORD = re.compile(WORD)
 
 
 class Words(NamedTuple):

@@ -25,6 +25,7 @@ from dosimeter.audits.assemble import distributions
 from dosimeter.audits.part import numbers
 from dosimeter.audits.result import Distributions, Guard, Roc
 from dosimeter.audits.scores.run import roc
+from dosimeter.audits.shift.evidence import ShiftEvidence
 from dosimeter.audits.training.result import IntervalRow, JointAgainstExact
 from dosimeter.estimate import Estimate, Validity, plain
 from dosimeter.estimators.bayesian import bayesian
@@ -51,7 +52,9 @@ DEPENDENT = (
 BY_COINS = Guard(
     shift=False,
     checked=True,
-    evidence={"reasons": ["Fair coins decided who was a member, so members and non-members differ in nothing else."]},
+    evidence=ShiftEvidence(
+        reasons=("Fair coins decided who was a member, so members and non-members differ in nothing else.",)
+    ),
 )
 
 

@@ -146,12 +146,12 @@ class Pipeline:
             on = "data" if self.held is None else asked
             data = (self.x, self.y)
             models = train_many(
-                self.train, self.recipe, data, memberships, seeds, evaluate_on=on, processes=where.workers, **common
+                self.train, self.recipe, data, memberships, seeds, evaluate_on=on, workers=where.workers, **common
             )
         else:
             count = where.workers if where.workers is not None else cores()
             models = train_foreign(
-                self.train, memberships, seeds, asked, version=self._version(), processes=count, **common
+                self.train, memberships, seeds, asked, version=self._version(), workers=count, **common
             )
         return self._outcomes(models, memberships, kind)
 

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import dosimeter
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
-from dosimeter.audits.assemble import both_sides, guarantees
+from dosimeter.audits.assemble import both_sides, guarantees, written
 from dosimeter.audits.result import Audit
 from dosimeter.audits.seeds import audit_seed
 from dosimeter.audits.training import intervals
@@ -156,7 +156,7 @@ def audit_training(
         ),
         metadata=replace(
             _metadata(setup, first, measured),
-            mechanism=None if mechanism is None else repr(mechanism),
+            mechanism=None if mechanism is None else written(mechanism),
             warnings=(*notes, *missing, *doubts, *_training_notes(first, measured.runs)),
         ),
     )

@@ -265,8 +265,8 @@ class _Search:
                 break
         if best is None:
             return None
-        tables = Tables.of([_observed(pairing, self.bins) for pairing in best[2]], best[3])
-        return _PoolPlan(tables, share, best[1]) if tables.rows else None
+        # Kept even if the margins leave nothing to test: they must not decide the sizes of later tables.
+        return _PoolPlan(Tables.of([_observed(pairing, self.bins) for pairing in best[2]], best[3]), share, best[1])
 
     def _allowance(self, tables: Tables, planned_at: float, share: float) -> int:
         if self.leaks:
@@ -275,6 +275,8 @@ class _Search:
 
     def largest(self, plan: _PoolPlan, view: View, grid: FloatArray) -> Proof:
         """The proof of the largest point of the grid that this test rejects; ε = 0 if it rejects none."""
+        if not plan.tables.rows:
+            return nothing(self.bins.total)
         level = (1 - self.delta_share) * self.alpha * plan.share
         at = _last(grid, lambda log_theta: plan.tables.p_value(log_theta) <= level)
         if self.cost.total > 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -15,22 +16,36 @@ from typing import Any
 
 from dosimeter.training.names import names_in, texts_in
 from dosimeter.training.reach.classes import found_at, is_dunder, replaced_members
-from dosimeter.training.reach.objects import streams
-from dosimeter.training.reach.walk import Place, Walk, content, home_of
+from dosimeter.training.reach.objects import attributes_of, streams
+from dosimeter.training.reach.walk import (
+    COMMAND_LINE,
+    DOTTED,
+    ENVIRONMENT,
+    PLAIN,
+    Place,
+    StateWalk,
+    UnreachableStateError,
+    content,
+    home_of,
+)
 from dosimeter.training.sources import installed, installed_code
 
 _NOT_READ = {("sys", "path"), ("sys", "modules"), ("sys", "meta_path"), ("sys", "path_importer_cache")}
 
 
 @content.register
-def _(value: types.FunctionType, walk: Walk, place: Place) -> None:
+def _(value: types.FunctionType, walk: StateWalk, place: Place) -> None:
     walk.write("function", f"{value.__module__}.{value.__qualname__}")
     if not installed_code(value.__code__, value.__globals__):
         _own_code(value, walk, place)
     else:
         home = value.__globals__.get("__name__")
         walk.version_of(home)
+        if walk.maybe is None and value.__name__ in COMMAND_LINE | ENVIRONMENT:
+            walk.mentioned.add(value.__name__)  # whatever it is called by those who call it
         if value.__module__ == home and found_at(home, value.__qualname__) is value:
+            given = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+            walk.feed(tuple(one for one in given if type(one) in PLAIN), place / " (defaults)")
             return
     walk.feed(value.__defaults__, place / " (defaults)")
     walk.feed(value.__kwdefaults__, place / " (defaults)")
@@ -40,14 +55,18 @@ def _(value: types.FunctionType, walk: Walk, place: Place) -> None:
         walk.feed(cell, place / f" → {name}")
 
 
-def _own_code(function: types.FunctionType, walk: Walk, place: Place) -> None:
+def _own_code(function: types.FunctionType, walk: StateWalk, place: Place) -> None:
     code, space = function.__code__, function.__globals__
     home = str(space.get("__name__"))
     walk.modules.add(home)
     walk.feed(code, place)
+    walk.described.append((function, place))
     named = names_in(code)
+    walk.texts |= _words_in(code)
     if walk.maybe is None:
         walk.mentioned |= named.mentioned
+        if walk.strict and named.any_of("f_back", "f_locals"):
+            raise UnreachableStateError(f"{place} reads the frames of its callers")
     for path in named.paths:
         walk.write("global", ".".join(path))
         first, held = path[0], space.get("__builtins__", builtins)
@@ -57,13 +76,22 @@ def _own_code(function: types.FunctionType, walk: Walk, place: Place) -> None:
     for level, module, wanted in named.imports:
         _imported(level, module, wanted, space, walk, place)
     by_name = named.any_of("modules", "import_module", "__import__")
-    if named.any_of("globals", "eval", "exec") or (by_name and named.any_of("__name__")):
+    by_text = named.any_of("globals", "eval", "exec", "__globals__", "f_globals")
+    if by_text or (by_name and named.any_of("__name__")):
         _all_globals(space, walk, place)
     if by_name:
         _modules_in_texts(code, walk, place)
 
 
-def _along(value: Any, path: tuple[str, ...], walk: Walk, place: Place) -> None:
+@functools.lru_cache(maxsize=4096)
+def _words_in(code: types.CodeType) -> frozenset[str]:
+    """The texts of code that name modules, and the words in all that are short."""
+    texts = [text for text in texts_in(code) if len(text) <= 200]
+    words = {word for text in texts for word in re.findall(r"\w+", text)}
+    return frozenset(words | {text for text in texts if DOTTED.fullmatch(text)})
+
+
+def _along(value: Any, path: tuple[str, ...], walk: StateWalk, place: Place) -> None:
     """Follow `module.module.name` as far as it leads through modules and namespaces, and write what stands there."""
     place, rest = place / f" → {path[0]}", path[1:]
     while rest and (isinstance(value, types.ModuleType) or _is_namespace(value)):
@@ -100,7 +128,7 @@ _CODE = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.
 
 
 def _imported(
-    level: int, module: str, wanted: tuple[str, ...], space: dict[str, Any], walk: Walk, place: Place
+    level: int, module: str, wanted: tuple[str, ...], space: dict[str, Any], walk: StateWalk, place: Place
 ) -> None:
     """Modules that code imports when it runs: the caller's are imported now and read, of others the version counts."""
     name = module
@@ -124,7 +152,7 @@ def _imported(
             walk.feed(part, place / f" → {part.__name__}")
 
 
-def _replaced_in(module: types.ModuleType | None, names: Iterable[str], walk: Walk, place: Place) -> None:
+def _replaced_in(module: types.ModuleType | None, names: Iterable[str], walk: StateWalk, place: Place) -> None:
     """Functions and classes of the caller that stand in an installed module, or on its classes, in place of others."""
     for name in sorted(set(names) | (walk.mentioned & vars(module).keys()) if module is not None else ()):
         held = vars(module).get(name)
@@ -139,7 +167,7 @@ def _replaced_in(module: types.ModuleType | None, names: Iterable[str], walk: Wa
                     replaced_members(base, walk, place / f" → {name}")
 
 
-def _own_module(name: str, walk: Walk) -> types.ModuleType | None:
+def _own_module(name: str, walk: StateWalk) -> types.ModuleType | None:
     """The caller's module of this name; None for others, whose version is written, and for none at all."""
     if name.partition(".")[0] in sys.stdlib_module_names:
         walk.version_of(name)
@@ -169,7 +197,7 @@ def _own_module(name: str, walk: Walk) -> types.ModuleType | None:
         return None
 
 
-def _all_globals(space: dict[str, Any], walk: Walk, place: Place) -> None:
+def _all_globals(space: dict[str, Any], walk: StateWalk, place: Place) -> None:
     """Code that finds globals by text may reach all of them."""
     for name in sorted(space):
         if not is_dunder(name):
@@ -177,7 +205,7 @@ def _all_globals(space: dict[str, Any], walk: Walk, place: Place) -> None:
             walk.feed(space[name], place / f" → {name}", maybe=name)
 
 
-def _modules_in_texts(code: types.CodeType, walk: Walk, place: Place) -> None:
+def _modules_in_texts(code: types.CodeType, walk: StateWalk, place: Place) -> None:
     """Code that finds modules by text may reach those that its texts name."""
     for text in sorted(texts_in(code)):
         if re.fullmatch(r"\w+(\.\w+)*", text) and (text in sys.modules or "." in text):
@@ -185,7 +213,7 @@ def _modules_in_texts(code: types.CodeType, walk: Walk, place: Place) -> None:
 
 
 @content.register
-def _(value: types.CodeType, walk: Walk, place: Place) -> None:
+def _(value: types.CodeType, walk: StateWalk, place: Place) -> None:
     walk.write("code", value.co_code)
     walk.write("exceptions", value.co_exceptiontable)
     shape = (value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount, value.co_flags)
@@ -207,7 +235,7 @@ def _constant(value: Any) -> str:
 
 
 @content.register
-def _(value: types.CellType, walk: Walk, place: Place) -> None:
+def _(value: types.CellType, walk: StateWalk, place: Place) -> None:
     try:
         walk.feed(value.cell_contents, place)
     except ValueError:  # still empty
@@ -215,14 +243,14 @@ def _(value: types.CellType, walk: Walk, place: Place) -> None:
 
 
 @content.register
-def _(value: types.MethodType, walk: Walk, place: Place) -> None:
+def _(value: types.MethodType, walk: StateWalk, place: Place) -> None:
     walk.feed(value.__func__, place)
     walk.feed(value.__self__, place / ".__self__")
 
 
 @content.register(types.BuiltinFunctionType)
 @content.register(types.MethodWrapperType)
-def _(value: Any, walk: Walk, place: Place) -> None:
+def _(value: Any, walk: StateWalk, place: Place) -> None:
     walk.write("built-in", f"{getattr(value, '__module__', None)}.{value.__qualname__}")
     held = value.__self__
     if isinstance(held, types.ModuleType | None):
@@ -236,27 +264,36 @@ def _(value: Any, walk: Walk, place: Place) -> None:
 @content.register(types.GetSetDescriptorType)
 @content.register(types.MemberDescriptorType)
 @content.register(types.ClassMethodDescriptorType)
-def _(value: Any, walk: Walk, place: Place) -> None:
+def _(value: Any, walk: StateWalk, place: Place) -> None:
     walk.write("slot", f"{value.__objclass__.__module__}.{value.__qualname__}")
 
 
 @content.register(staticmethod)
 @content.register(classmethod)
-def _(value: Any, walk: Walk, place: Place) -> None:
+def _(value: Any, walk: StateWalk, place: Place) -> None:
     walk.write(type(value).__name__)
     walk.feed(value.__func__, place)
+    _wrapper(value, walk, place)
 
 
 @content.register
-def _(value: property, walk: Walk, place: Place) -> None:
+def _(value: property, walk: StateWalk, place: Place) -> None:
     walk.feed((value.fget, value.fset, value.fdel), place)
+    _wrapper(value, walk, place)
+
+
+def _wrapper(value: Any, walk: StateWalk, place: Place) -> None:
+    """Attributes that were given to a wrapper of a function, and its class if that is the caller's."""
+    walk.attributes({name: held for name, held in attributes_of(value).items() if not is_dunder(name)}, place)
+    if type(value) not in (staticmethod, classmethod, property):
+        walk.feed(type(value), place / ".__class__")
 
 
 @content.register(io.IOBase)
 @content.register(types.GeneratorType)
 @content.register(types.CoroutineType)
 @content.register(types.AsyncGeneratorType)
-def _(value: Any, walk: Walk, place: Place) -> None:
+def _(value: Any, walk: StateWalk, place: Place) -> None:
     if any(value is stream for stream in streams()):
         walk.write("stream")
     else:

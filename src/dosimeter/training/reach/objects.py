@@ -16,14 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from dosimeter.training.reach.walk import PLAIN, Place, Walk, content, home_of
-from dosimeter.training.sources import installed
+from dosimeter.training.reach.walk import (
+    PLAIN,
+    Place,
+    StateWalk,
+    content,
+    home_of,
+)
+from dosimeter.training.sources import file_hash, installed
 
 _NO_STATE = (logging.Logger, type(threading.Lock()), type(threading.RLock()))  # nothing in them changes a number
+_OF_A_LOGGER = frozenset({*vars(logging.Logger("")), "manager"})
 
 
 @content.register(object)
-def _(value: Any, walk: Walk, place: Place) -> None:
+def _(value: Any, walk: StateWalk, place: Place) -> None:
     """Any other object: its class and its state, as copying or pickling would take them."""
     kind = type(value)
     walk.feed(kind, place / ".__class__")
@@ -34,6 +41,8 @@ def _(value: Any, walk: Walk, place: Place) -> None:
             return
     if isinstance(value, _NO_STATE) or any(value is stream for stream in streams()):
         walk.write("stateless", str(getattr(value, "name", "")))
+        more = attributes_of(value) if isinstance(value, logging.Logger) else {}
+        walk.attributes({name: held for name, held in more.items() if name not in _OF_A_LOGGER}, place)
         return
     if any(value is generator for generator in _seeded_generators()):
         walk.write("generator that every task seeds")
@@ -47,7 +56,7 @@ def _(value: Any, walk: Walk, place: Place) -> None:
     write_state(value, walk, place)
 
 
-def write_state(value: Any, walk: Walk, place: Place) -> None:
+def write_state(value: Any, walk: StateWalk, place: Place) -> None:
     kind = type(value)
     own = attributes_of(value)
     try:
@@ -62,7 +71,7 @@ def write_state(value: Any, walk: Walk, place: Place) -> None:
     if isinstance(parts, str):
         walk.write("named", f"{getattr(value, '__module__', None)}.{parts}")
         walk.version_of(getattr(value, "__module__", None) or home_of(kind))
-        return
+        parts = (None, ())
     made, given, state, items, pairs = (*parts, None, None, None)[:5]
     walk.feed(made, place)
     walk.all_of(given, place)
@@ -79,6 +88,26 @@ def write_state(value: Any, walk: Walk, place: Place) -> None:
         for name in sorted(own):  # what a __getstate__ leaves out is in this process all the same
             walk.write("attribute", name)
             walk.feed(own[name], place / f".{name}", maybe="")
+        walk.feed(_of_the_base(value), place, maybe="")
+
+
+def _of_the_base(value: Any) -> Any:
+    """What an instance of a subclass of a built-in class or of an array holds as such, whatever its methods say."""
+    if isinstance(value, np.ndarray):
+        return np.ndarray.view(value, np.ndarray)
+    if isinstance(value, int):
+        return int.__format__(value, "x")
+    if isinstance(value, float | complex):
+        return (float if isinstance(value, float) else complex).__repr__(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bytes | bytearray):
+        return bytes(memoryview(value))
+    if isinstance(value, list):
+        return list(list.__iter__(value))
+    if isinstance(value, tuple):
+        return list(tuple.__iter__(value))
+    return list(dict.items(value)) if isinstance(value, dict) else None
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
@@ -103,7 +132,7 @@ def _seeded_generators() -> tuple[Any, ...]:
 
 
 @content.register
-def _(value: list, walk: Walk, place: Place) -> None:  # type: ignore[type-arg]
+def _(value: list, walk: StateWalk, place: Place) -> None:  # type: ignore[type-arg]
     if type(value) is not list:
         walk.feed(type(value), place / ".__class__")
         write_state(value, walk, place)
@@ -115,7 +144,7 @@ def _(value: list, walk: Walk, place: Place) -> None:  # type: ignore[type-arg]
 
 
 @content.register
-def _(value: dict, walk: Walk, place: Place) -> None:  # type: ignore[type-arg]
+def _(value: dict, walk: StateWalk, place: Place) -> None:  # type: ignore[type-arg]
     if type(value) is not dict:
         walk.feed(type(value), place / ".__class__")
         write_state(value, walk, place)
@@ -131,47 +160,51 @@ def _(value: dict, walk: Walk, place: Place) -> None:  # type: ignore[type-arg]
 
 @content.register(set)
 @content.register(frozenset)
-def _(value: Any, walk: Walk, place: Place) -> None:
+def _(value: Any, walk: StateWalk, place: Place) -> None:
     walk.feed(type(value), place / ".__class__")
-    plain = all(type(item) in PLAIN for item in value)
-    hashes = [repr(item).encode() if plain else walk.apart(item, place / "{…}") for item in value]
+    items = list((set if isinstance(value, set) else frozenset).__iter__(value))
+    plain = all(type(item) in PLAIN for item in items)
+    hashes = [repr(item).encode() if plain else walk.apart(item, place / "{…}") for item in items]
     walk.write("set", repr(sorted(hashes)))
-    if plain and len(value) <= 1000:
-        walk.texts.update(item for item in value if type(item) is str)
+    if plain and len(items) <= 1000:
+        walk.texts.update(item for item in items if type(item) is str)
     walk.attributes(attributes_of(value), place)
 
 
 @content.register(bytearray)
 @content.register(memoryview)
-def _(value: Any, walk: Walk, place: Place) -> None:
-    walk.write("bytes", bytes(value))
+def _(value: Any, walk: StateWalk, place: Place) -> None:
+    form = f"{value.format} {value.shape}" if isinstance(value, memoryview) else ""
+    walk.write(f"{type(value).__name__} {form}", bytes(value))
+    walk.attributes(attributes_of(value), place)
 
 
 @content.register
-def _(value: types.MappingProxyType, walk: Walk, place: Place) -> None:  # type: ignore[type-arg]
+def _(value: types.MappingProxyType, walk: StateWalk, place: Place) -> None:  # type: ignore[type-arg]
     walk.feed(value.copy(), place)
 
 
 @content.register(type({}.keys()))
 @content.register(type({}.values()))
 @content.register(type({}.items()))
-def _(value: Any, walk: Walk, place: Place) -> None:
+def _(value: Any, walk: StateWalk, place: Place) -> None:
+    walk.write(type(value).__name__, str(len(value)))
     walk.all_of(value, place)
 
 
 @content.register
-def _(value: weakref.ref, walk: Walk, place: Place) -> None:  # type: ignore[type-arg]
+def _(value: weakref.ref, walk: StateWalk, place: Place) -> None:  # type: ignore[type-arg]
     walk.feed(value(), place)
 
 
 @content.register(weakref.WeakKeyDictionary)
 @content.register(weakref.WeakValueDictionary)
-def _(value: Any, walk: Walk, place: Place) -> None:
+def _(value: Any, walk: StateWalk, place: Place) -> None:
     walk.all_of(sorted(walk.apart(pair, place) for pair in list(value.items())), place)
 
 
 @content.register
-def _(value: np.ndarray, walk: Walk, place: Place) -> None:
+def _(value: np.ndarray, walk: StateWalk, place: Place) -> None:
     if type(value) is not np.ndarray and not isinstance(value, np.memmap):
         walk.feed(type(value), place / ".__class__")
         write_state(value, walk, place)
@@ -184,12 +217,12 @@ def _(value: np.ndarray, walk: Walk, place: Place) -> None:
 
 
 @content.register
-def _(value: np.generic, walk: Walk, place: Place) -> None:
+def _(value: np.generic, walk: StateWalk, place: Place) -> None:
     walk.feed(np.asarray(value), place)
 
 
 @content.register
-def _(value: np.ufunc, walk: Walk, place: Place) -> None:
+def _(value: np.ufunc, walk: StateWalk, place: Place) -> None:
     if getattr(np, value.__name__, None) is value:
         walk.write("ufunc", value.__name__)
         walk.version_of("numpy")
@@ -200,7 +233,7 @@ def _(value: np.ufunc, walk: Walk, place: Place) -> None:
         walk.refuse(value, place)
 
 
-def _tensor(value: Any, walk: Walk, place: Place) -> None:
+def _tensor(value: Any, walk: StateWalk, place: Place) -> None:
     """A torch tensor: what it is and its bytes."""
     torch = sys.modules["torch"]
     part = value.detach()
@@ -220,9 +253,24 @@ def _tensor(value: Any, walk: Walk, place: Place) -> None:
         walk.feed(value.grad, place / ".grad")
 
 
-def _environment(value: Any, walk: Walk, place: Place) -> None:
+def _environment(value: Any, walk: StateWalk, place: Place) -> None:
     """`os.environ` itself: which variables count is known at the end."""
     walk.mentioned.add("environ")
 
 
-_BY_NAME: dict[str, Callable[[Any, Walk, Place], None]] = {"torch.Tensor": _tensor, "os._Environ": _environment}
+def _shared_memory(value: Any, walk: StateWalk, place: Place) -> None:
+    """Memory that other processes write to: a pickle has its name only."""
+    walk.refuse(value, place)
+
+
+def _library_file(value: Any, walk: StateWalk, place: Place) -> None:
+    """A library in C that was loaded by hand: its file."""
+    walk.write("library", f"{value._name} {file_hash(str(value._name))}")
+
+
+_BY_NAME: dict[str, Callable[[Any, StateWalk, Place], None]] = {
+    "torch.Tensor": _tensor,
+    "os._Environ": _environment,
+    "multiprocessing.shared_memory.SharedMemory": _shared_memory,
+    "ctypes.CDLL": _library_file,
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 import sys
 import types
 from collections import deque
@@ -12,9 +13,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dosimeter.training.sources import stamp
+from dosimeter.training.sources import file_hash, foreign_parts, installed, source_of, stamp
 
 PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented)})
+COMMAND_LINE = frozenset(
+    {
+        *("argv", "orig_argv", "parse_args", "parse_known_args", "parse_intermixed_args", "docopt"),
+        *("parse_known_intermixed_args", "parse_args_into_dataclasses"),
+    }
+)
+ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb", "expandvars"})
+_ALL_VARIABLES = frozenset({"items", "keys", "values", "copy", "dict", "list", "sorted"})  # read more than one by name
+_ANNOTATIONS = frozenset({"__annotations__", "get_type_hints", "get_annotations", "signature"})
+DOTTED = re.compile(r"[^\W\d]\w*([.:][^\W\d]\w*)+")
 _MOST_TEXTS = 100_000
 _MOST_OBJECTS = 3_000_000
 
@@ -56,7 +67,7 @@ def reach(value: Any, name: str, *, strict: bool = True) -> Reached:
     Raises:
         UnreachableStateError: If something that is reached has no state to hash and `strict` is set.
     """
-    walk = Walk(strict=strict)
+    walk = StateWalk(strict=strict)
     walk.feed(value, Place(None, name))
     walk.finish()
     return Reached(
@@ -71,7 +82,7 @@ class _Item(NamedTuple):
 
 
 @dataclass
-class Walk:
+class StateWalk:
     """The state of a walk; see the head of this file."""
 
     strict: bool = True
@@ -88,6 +99,9 @@ class Walk:
     replaced: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
     mentioned: set[str] = field(default_factory=set)
+    packages: set[str] = field(default_factory=set)  # installed ones that are reached
+    libraries: dict[str, Place] = field(default_factory=dict)  # installed modules that are held
+    described: list[tuple[Any, Place]] = field(default_factory=list)  # classes and functions of the caller
 
     def write(self, kind: str, content: str | bytes = b"") -> None:
         """One piece of the text, with its length, so that no two texts run together alike."""
@@ -125,11 +139,64 @@ class Walk:
         it would also tell apart runs that differ in the engine or the name of a report.
         """
         self._drain()
-        self.maybe = None
-        if not self.mentioned.isdisjoint(("argv", "orig_argv", "parse_args", "parse_known_args", "docopt")):
+        if self.strict:  # which modules are loaded differs between processes, so this is not compared among them
+            self._named_by_texts()
+            self._taken_from_libraries()
+            self._replaced_inside()
+        self._descriptions()
+        if not self.mentioned.isdisjoint(COMMAND_LINE):
             self.write("command line", repr(sys.argv[1:]))
-        if not self.mentioned.isdisjoint(("environ", "environb", "getenv", "getenvb")):
-            self.write("environment", repr(_variables(self.texts | self.mentioned)))
+        if not self.mentioned.isdisjoint(ENVIRONMENT):
+            several = not self.mentioned.isdisjoint(_ALL_VARIABLES)
+            self.write("environment", repr(_variables(self.texts | self.mentioned, several=several)))
+
+    def _named_by_texts(self) -> None:
+        """Modules of the caller that texts name, e.g. "package.models.Net": libraries import what such texts say."""
+        seen: set[str] = set()
+        while new := sorted(text for text in self.texts - seen if DOTTED.fullmatch(text)):
+            seen |= self.texts
+            for text in new:
+                for name, file in source_of(text.replace(":", ".")):
+                    self.write("named by a text", f"{name} {file_hash(file)}")
+                    if (module := sys.modules.get(name)) is not None:
+                        self.feed(module, Place(None, name), maybe="")
+            self._drain()
+
+    def _taken_from_libraries(self) -> None:
+        """What code may take from installed modules that it holds, e.g. in a closure: whatever it mentions."""
+        seen: set[tuple[str, str]] = set()
+        while new := sorted({(name, one) for name in self.libraries for one in self._mentioned_in(name)} - seen):
+            seen.update(new)
+            for name, one in new:
+                held, place = vars(sys.modules[name])[one], self.libraries[name] / f".{one}"
+                self.write("taken", f"{name}.{one}")
+                if type(held) is types.ModuleType and installed(held):
+                    self.libraries.setdefault(held.__name__, place)
+                else:
+                    self.feed(held, place, maybe="")
+            self._drain()
+
+    def _mentioned_in(self, library: str) -> set[str]:
+        if library.partition(".")[0] in sys.stdlib_module_names or library not in sys.modules:
+            return set()
+        return self.mentioned & vars(sys.modules[library]).keys()
+
+    def _replaced_inside(self) -> None:
+        """Functions of the caller that stand in the installed packages that are reached, whoever calls them there."""
+        for name, held in foreign_parts(frozenset(self.packages)):
+            self.replaced.add(name)
+            self.write("replaced", name)
+            self.feed(held, Place(None, name), maybe="")
+        self._drain()
+
+    def _descriptions(self) -> None:
+        """Annotations and the texts of classes, where code reads such things."""
+        for held, place in self.described:
+            if not self.mentioned.isdisjoint(_ANNOTATIONS):
+                self.feed(getattr(held, "__annotations__", None), place / ".__annotations__", maybe="")
+            if isinstance(held, type) and not self.mentioned.isdisjoint(("__doc__", "getdoc")):
+                self.feed(vars(held).get("__doc__"), place / ".__doc__", maybe="")
+        self._drain()
 
     def _drain(self) -> None:
         while self.certain or self._promoted() or self.possible:
@@ -158,9 +225,10 @@ class Walk:
 
     def apart(self, value: Any, place: Place) -> bytes:
         """The hash of a value by itself, for the members of sets, which have no order."""
-        alone = Walk(self.strict, numbers=dict(self.numbers), maybe=self.maybe, kept=self.kept)
+        alone = StateWalk(self.strict, numbers=dict(self.numbers), maybe=self.maybe, kept=self.kept)
         alone.modules, alone.versions, alone.replaced = self.modules, self.versions, self.replaced
         alone.texts, alone.mentioned, alone.submodules = self.texts, self.mentioned, self.submodules
+        alone.packages, alone.described, alone.libraries = self.packages, self.described, self.libraries
         alone.feed(value, place)
         alone._drain()
         return bytes(alone.digest.digest())
@@ -176,6 +244,7 @@ class Walk:
     def version_of(self, module: str | None) -> None:
         """Write what stands for a module that is not read."""
         found = stamp(module or "builtins")
+        self.packages.add((module or "builtins").partition(".")[0])
         self.versions.add(found)
         self.write("version", found)
 
@@ -190,7 +259,8 @@ class Walk:
             self.feed(value, place / f"[{index}]")
 
     def attributes(self, values: dict[str, Any], place: Place) -> None:
-        """Attributes by name: they have no order."""
+        """Attributes by name; their order counts, as code may go through all of them."""
+        self.write("attributes", repr([str(name) for name in values]))
         for name in sorted(values, key=str):
             self.write("attribute", str(name))
             self.feed(values[name], place / f".{name}")
@@ -201,14 +271,24 @@ def _spelled(value: Any) -> str:
     return hex(value) if type(value) is int else repr(value)
 
 
-def _variables(texts: set[str]) -> list[tuple[str, str]]:
-    """Environment variables that these texts name, whole or (with an underscore at the seam) by an end."""
+def _variables(texts: set[str], *, several: bool) -> list[tuple[str, str]]:
+    """Environment variables that these texts name: whole, word by word, or (with an underscore at the seam) by an end.
+
+    Where code looks at `several`, any text of three letters within a name counts.
+    """
     whole = {text.lower() for text in texts}
-    ends = [text.lower() for text in texts if len(text) > 2 and (text[0] == "_" or text[-1] == "_")]
+    ends = [text for text in whole if len(text) > 2 and (text[0] == "_" or text[-1] == "_")]
+    inside = [text for text in whole if len(text) > 2] if several else []
     found = []
     for name, value in sorted(os.environ.items()):
         low = name.lower()
-        if low in whole or any(low.startswith(end) or low.endswith(end) for end in ends):
+        words = low.split("_")
+        if (
+            low in whole
+            or (len(words) > 1 and whole.issuperset(words))
+            or any(low.startswith(end) or low.endswith(end) for end in ends)
+            or any(text in low for text in inside)
+        ):
             found.append((name, value))
     return found
 
@@ -219,6 +299,6 @@ def home_of(kind: type) -> str:
 
 
 @functools.singledispatch
-def content(value: Any, walk: Walk, place: Place) -> None:
+def content(value: Any, walk: StateWalk, place: Place) -> None:
     """Write what a value holds; the modules of this folder register how, by its type."""
     raise NotImplementedError
