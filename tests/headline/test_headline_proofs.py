@@ -247,6 +247,41 @@ def test_stein_factors_are_never_below_the_exact_ones(upper: int, lower: int, me
     assert slope <= 3 * exact_slope  # the bound at the ends is not idle
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_tables_replaced_before_smooth_the_next(seed: int) -> None:
+    """Theorem 6a: for any law P of a table, P(h) − F(h) is at most its factor times the excess D over swaps."""
+    rng = np.random.default_rng(seed)
+    theta = math.exp(rng.uniform(0.1, 3))
+    rows = [
+        RankTable(upper, lower, int(rng.integers(1, upper + lower)), 0, int(rng.integers(1, 6)))
+        for upper, lower in rng.integers(4, 40, (3, 2)).tolist()
+    ]
+    tables = Tables.of(rows, allowance=seed % 2 * int(rng.integers(1, 30)))
+    cost = DeltaCost(1.0, "replace")
+    factors = tables._factors(math.log(theta), cost)
+    order = sorted(tables.rows, key=lambda row: (*stein_factors(row, theta), row.weight))
+    before = np.ones(1)  # the law of the sum of the tables replaced so far, from its least value on
+    for row, factor in zip(order, factors, strict=True):
+        law = row.law(theta)
+        r, weight = np.arange(law.mass.size), row.weight
+        up = theta * (row.upper - law.values) * (row.members - law.values)
+        down = law.values * (row.lower - row.members + law.values)
+        for _ in range(40):
+            tilted = law.mass * np.exp(np.cumsum(rng.normal(0.1, rng.uniform(0.02, 1), r.size)))
+            other = tilted / tilted.sum()
+            excess = np.maximum(down[1:] * other[1:] - up[:-1] * other[:-1], 0).sum()
+            least = int(rng.integers(1, weight * r.size + before.size))
+            reached = weight * r[:, None] + np.arange(before.size)
+            if tables.allowance:
+                h = np.clip((reached - least) / tables.allowance, 0, 1) @ before
+            else:
+                h = (reached >= least) @ before
+            assert (other - law.mass) @ h <= factor.least(tables.allowance) * excess + 1e-9
+        spread = np.zeros(weight * (law.mass.size - 1) + 1)
+        spread[::weight] = law.mass
+        before = np.convolve(before, spread)
+
+
 # --- exact laws ---------------------------------------------------------------------------------------------
 
 

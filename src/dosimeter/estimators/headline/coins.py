@@ -37,16 +37,18 @@ def coins_bound(bins: Bins, delta: float, alpha: float) -> Proof:
     """The largest ε that (ε, δ)-DP for adding or removing a record is rejected at, at level alpha."""
     if bins.records.size < 2:
         return nothing(bins.total)
-    learner = Learner(bins, 0.5, one_sided_caps=True)
+    learner = Learner(bins, 0.5)
     middle = int(np.argmin(np.abs(bins.edges[1:-1] - bins.total / 2))) + 1
     budget = bins.total * delta
     view, design = _reveal(bins, learner, learner.view(middle, middle), partial(_first_design, bins, budget, alpha))
-    tests, frozen = _tests(bins, view, design / DESIGN), float(design.max())
+    tests, first = _tests(bins, view, design / DESIGN), design
+    frozen = float(first[list(view.tested)].min())
     proof = nothing(bins.total)
     for floor, top in pairwise(CELLS.tolist()):
         if floor >= frozen and floor > 0:
-            view, design = _reveal(bins, learner, view, partial(_fixed_design, (floor + top) / 2))
-            tests, frozen = _tests(bins, view, design), top
+            passed = floor >= first
+            view, _ = _reveal(bins, learner, view, partial(_fixed_design, np.where(passed, (floor + top) / 2, first)))
+            tests, frozen = _tests(bins, view, np.where(passed, (floor + top) / 2, first / DESIGN)), top
         level = _level(budget, floor, alpha)
         best = max((test.largest(floor, top, level) for test in tests), key=lambda found: found.epsilon)
         if best.epsilon > proof.epsilon:
@@ -99,14 +101,15 @@ def _first_design(bins: Bins, budget: float, alpha: float, view: View) -> tuple[
     return design, likely & (design >= 0.5 * design[likely].max())
 
 
-def _fixed_design(epsilon: float, view: View) -> tuple[FloatArray, BoolArray]:
-    return np.full(len(KINDS), epsilon), view.chance >= ACTIVE
+def _fixed_design(design: FloatArray, view: View) -> tuple[FloatArray, BoolArray]:
+    return design, view.chance >= ACTIVE
 
 
 def _reveal(bins: Bins, learner: Learner, view: View, rule: Rule) -> tuple[View, FloatArray]:
     """Reveal bins from the inside until the next one on either side is of use to a test at the design."""
     while True:
         design, active = rule(view)
+        view = learner.view(view.low, view.high, design)
         above, below = _useless(view, design, active)
         if above == 0 and below == 0:
             return view, design

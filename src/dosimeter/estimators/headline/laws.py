@@ -10,7 +10,7 @@ import numpy as np
 
 from dosimeter._validate import FloatArray
 
-_ROUNDING = 1e-11  # added to every tail: more than the windows and the Fourier transform can lose
+ROUNDING = 1e-11  # added to every tail: more than the windows and the Fourier transform can lose
 
 
 class Law(NamedTuple):
@@ -82,4 +82,4 @@ def upper_tail(parts: Sequence[tuple[int, Law]], observed: int) -> float:
         places = weight * (law.first + np.arange(law.mass.size)) % size
         transform = transform * np.fft.rfft(np.bincount(places, law.mass, size))
     mass = np.fft.irfft(transform, size)[(low + np.arange(high - low + 1)) % size]
-    return min(float(np.maximum(mass[observed - low :], 0).sum()) + _ROUNDING, 1.0)
+    return min(float(np.maximum(mass[observed - low :], 0).sum()) + ROUNDING, 1.0)

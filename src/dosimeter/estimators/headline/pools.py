@@ -32,6 +32,7 @@ _REFERENCE_SHARE = 0.2  # of all records, at least
 _MARGIN = 0.8  # of the limit: how much of it a plan on predicted counts may use
 _CHEAP = 0.3  # an allowance of so many standard deviations is taken at once
 _LEAK_SHARE = 0.5  # of the level: the most that runs given away by δ may cost
+_SIZE_STEPS = (0.5, 1, 2)  # of tables, from one cell to the next
 _GRID = 100  # points of the reported log odds ratio in a unit
 
 
@@ -93,7 +94,7 @@ class _Search:
         members = int(bins.members.sum())
         nonmembers = bins.total - members
         if independent:
-            learner = Learner(bins, members / bins.total, one_sided_caps=False)
+            learner = Learner(bins, members / bins.total)
             leaks, missed = leaks_of(bins.total, delta, alpha)
             return cls(bins, learner, alpha, DeltaCost(0.0, neighbours), missed / alpha, leaks)
         if neighbours == REPLACE:
@@ -102,7 +103,7 @@ class _Search:
         else:
             cost = DeltaCost(min(members, nonmembers) * delta, neighbours, flipped=nonmembers < members)
             share = float(np.clip(2 * math.sqrt(cost.total), 0.02, 0.5))
-        learner = Learner(bins, members / bins.total, one_sided_caps=False)
+        learner = Learner(bins, members / bins.total)
         return cls(bins, learner, alpha, cost, share if delta > 0 else 0.0)
 
     @property
@@ -160,7 +161,8 @@ class _Search:
             odds = view.of(BOTH)
             information = self._information(odds)
             apart = odds[high] - odds[low - 1] >= design[BOTH]
-            more_above = information[high:].sum() >= information[:low].sum()
+            gain_above, gain_below = odds[high:].max() - odds[high], odds[low - 1] - odds[:low].min()
+            more_above = information[high:].sum() * gain_above >= information[:low].sum() * gain_below
             above, below = above and not apart and bool(more_above), below and not apart and not more_above
         if active[IN]:
             odds = view.of(IN)[high:]
@@ -235,8 +237,10 @@ class _Search:
         found = {}
         for kind in view.tested:
             before = chosen.get(kind)
-            sizes = SIZES if before is None else (before.size, 2 * before.size)
-            plan = self._plan(view, kind, design, sizes if self.pays else sizes[:1], planned_at)
+            sizes = (
+                SIZES if before is None else tuple(max(round(before.size * factor), SIZES[0]) for factor in _SIZE_STEPS)
+            )
+            plan = self._plan(view, kind, design, sizes if self.pays else SIZES[:1], planned_at)
             if plan is not None:
                 found[kind] = plan
         return found

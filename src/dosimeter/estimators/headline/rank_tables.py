@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.fft import irfft, next_fast_len, rfft
 
-from dosimeter.estimators.headline.laws import Law, noncentral, upper_tail
+from dosimeter._validate import FloatArray
+from dosimeter.estimators.headline.laws import ROUNDING, Law, noncentral, upper_tail
 
 REPLACE, ADD_REMOVE = NEIGHBOURS = ("replace", "add/remove")
 _SEEN = 1e-13  # beyond this probability the Stein factor of the identity is bounded, not computed
@@ -83,32 +85,67 @@ class Tables:
 
     def gamma(self, log_theta: float, cost: DeltaCost) -> float:
         """What a unit of δ costs at this odds ratio, given the allowance."""
-        return max(
-            min(step, slope * row.weight / self.allowance) if self.allowance else step
-            for row, step, slope in self._factors(log_theta, cost)
-        )
+        return max(factor.least(self.allowance) for factor in self._factors(log_theta, cost))
 
     def least_allowance(self, log_theta: float, cost: DeltaCost, limit: float) -> int:
         """The least allowance with which a unit of δ costs no more than the limit."""
         factors = self._factors(log_theta, cost)
-        return max((math.ceil(slope * row.weight / limit) for row, step, slope in factors if step > limit), default=0)
+        return max((math.ceil(f.slope * f.weight / limit) for f in factors if f.least(0) > limit), default=0)
 
-    def _factors(self, log_theta: float, cost: DeltaCost) -> list[tuple[RankTable, float, float]]:
-        found = []
+    def _factors(self, log_theta: float, cost: DeltaCost) -> list[_Factor]:
+        """The factors of each table, in the order in which the proof replaces them: the cheapest first."""
+        theta = math.exp(log_theta)
+        rows = []
         for row in self.rows:
-            step, slope = stein_factors(row, math.exp(log_theta))
+            law = row.law(theta)
+            step, slope = stein_factors(row, theta, law)
             each = cost.of(row, log_theta)
-            found.append((row, step * each, slope * each))
-        return found
+            rows.append((step * each, slope * each, row.weight, law))
+        rows.sort(key=lambda found: found[:3])
+        smoother, factors = np.ones(1), []
+        for step, slope, weight, law in rows:
+            factors.append(_Factor(step, slope, weight, _most_within(smoother, weight)))
+            smoother = _added(smoother, weight, law)
+        return factors
 
 
-def stein_factors(table: RankTable, theta: float) -> tuple[float, float]:
+class _Factor(NamedTuple):
+    """Stein factors of a table, times what a swap costs, and how likely the tables replaced before it decide."""
+
+    step: float
+    slope: float
+    weight: int
+    window: float  # the most that the sum of the tables replaced before can put on `weight` neighbouring values
+
+    def least(self, allowance: int) -> float:
+        most = min(self.window, self.weight / allowance) if allowance else self.window
+        return min(self.step, self.slope * most)
+
+
+def _most_within(mass: FloatArray, width: int) -> float:
+    """The largest probability of so many neighbouring values."""
+    if mass.size <= width:
+        return 1.0
+    upto = np.concatenate([[0.0], np.cumsum(mass)])
+    return min(float((upto[width:] - upto[:-width]).max()) + ROUNDING, 1.0)
+
+
+def _added(mass: FloatArray, weight: int, law: Law) -> FloatArray:
+    """The law of an independent sum, on its whole window."""
+    spread = np.zeros(weight * (law.mass.size - 1) + 1)
+    spread[::weight] = law.mass
+    size = mass.size + spread.size - 1
+    length = next_fast_len(size, real=True)
+    return np.asarray(np.maximum(irfft(rfft(mass, length) * rfft(spread, length), length)[:size], 0.0))
+
+
+def stein_factors(table: RankTable, theta: float, law: Law | None = None) -> tuple[float, float]:
     """The largest |g(r+1) − g(r)| of the Stein equation: over indicators of r ≥ t, and for the identity.
 
     The first is largest where the law has its mass. The second may rise towards the ends; there it is
     bounded by the inverse slope of the drift, see docs/headline.md.
     """
-    law = table.law(theta)
+    law = table.law(theta) if law is None else law
     if law.mass.size < 2:
         return 0.0, 0.0
     r, mass = law.values[:-1], law.mass

@@ -1,0 +1,175 @@
+"""How close a bound comes to the best that any test could do on the same scores.
+
+The scores come from known laws, so the true log-odds of every record are known. For each ε the mechanism "same scores,
+log-odds clipped to [−ε, ε]" is ε-DP, and no valid test rejects ε more often than the Neyman–Pearson test of the truth
+against it. The ceiling is the ε up to which that test rejects, with the same allowance for δ as the bound.
+
+    python bench/ceiling.py                     # 40 draws of 2000 coins for each shape
+    python bench/ceiling.py --draws 200 --only gauss
+    python bench/ceiling.py --peers             # also jax-privacy and PrivacyGuard
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import special, stats
+
+HERE = Path(__file__).resolve().parent
+RECORDS, DELTA, ALPHA = 2000, 1e-5, 0.05
+STEP = 0.02  # of the ceiling's grid of ε
+_HEAVIEST, _WHOLE = 6.0, 16
+
+PEERS = {"jax-privacy": "peer_ceiling_jax", "privacyguard": "peer_ceiling_guard"}  # environment: file
+
+
+class Shape(NamedTuple):
+    """Laws of the scores of members and of non-members, and the largest ε that they allow (infinite if none)."""
+
+    members: Callable[[np.random.Generator, int], np.ndarray]
+    nonmembers: Callable[[np.random.Generator, int], np.ndarray]
+    log_odds: Callable[[np.ndarray], np.ndarray]
+    truth: float = math.inf
+
+
+def _of(members: Any, nonmembers: Any, truth: float = math.inf) -> Shape:
+    return Shape(
+        lambda rng, n: members.rvs(n, random_state=rng),
+        lambda rng, n: nonmembers.rvs(n, random_state=rng),
+        lambda x: members.logpdf(x) - nonmembers.logpdf(x),
+        truth,
+    )
+
+
+def _response(epsilon: float) -> Shape:
+    q = float(special.expit(epsilon))
+    return Shape(
+        lambda rng, n: (rng.random(n) < q) + rng.random(n) / 2,
+        lambda rng, n: (rng.random(n) > q) + rng.random(n) / 2,
+        lambda x: np.where(x >= 1, epsilon, -epsilon),
+        epsilon,
+    )
+
+
+def _leakers(fraction: float, distance: float) -> Shape:
+    return Shape(
+        lambda rng, n: rng.normal(size=n) + distance * (rng.random(n) < fraction),
+        lambda rng, n: rng.normal(size=n),
+        lambda x: np.log1p(fraction * np.expm1(np.minimum(distance * x - distance**2 / 2, 600))),
+    )
+
+
+SHAPES = {
+    "no leak": _of(stats.norm(0), stats.norm(0), 0.0),
+    "gauss 0.5": _of(stats.norm(0.5), stats.norm(0)),
+    "gauss 1": _of(stats.norm(1), stats.norm(0)),
+    "gauss 2": _of(stats.norm(2), stats.norm(0)),
+    "laplace 1": _of(stats.laplace(1), stats.laplace(0), 1.0),
+    "randomised response 1": _response(1.0),
+    "2 % leakers": _leakers(0.02, 8.0),
+    "N(1, 0.7²) against N(0, 1)": _of(stats.norm(1, 0.7), stats.norm(0)),
+    "t3 shifted by 1.5": _of(stats.t(3, 1.5), stats.t(3), 1.683),
+    "exponential 2 against 1": _of(stats.expon(scale=2), stats.expon(scale=1)),
+}
+
+
+def draw(shape: Shape, seed: int, records: int = RECORDS) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and fair coins."""
+    rng = np.random.default_rng([seed, 4])
+    inside = rng.random(records) < 0.5
+    return np.where(inside, shape.members(rng, records), shape.nonmembers(rng, records)), inside
+
+
+def ceiling(log_odds: np.ndarray, inside: np.ndarray, delta: float = DELTA, alpha: float = ALPHA) -> float:
+    """The ε up to which the Neyman–Pearson test with the true log-odds rejects, on a grid of STEP."""
+    leaning, right = np.abs(log_odds), (log_odds > 0) == inside
+    low, high = 0, math.ceil(leaning.max() / STEP)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _rejects(middle * STEP, leaning, right, delta, alpha) else (low, middle)
+    return low * STEP
+
+
+def _rejects(epsilon: float, leaning: np.ndarray, right: np.ndarray, delta: float, alpha: float) -> bool:
+    from dosimeter.estimators.headline.laws import binomial, upper_tail
+
+    excess = np.clip(leaning - epsilon, 0, _HEAVIEST)
+    if excess.max() <= 0:
+        return False
+    weights = np.where(excess > 0, np.maximum(np.round(excess / excess.max() * _WHOLE), 1), 0).astype(int)
+    mean = leaning.size * delta * float(special.expit(-epsilon))
+    allowance = max(math.ceil(mean / (alpha / 2)) - 1, 0)
+    observed = int(weights @ right) - int(np.sort(weights)[::-1][:allowance].sum())
+    q = float(special.expit(epsilon))
+    parts = [(weight, binomial(int(n), q)) for weight, n in enumerate(np.bincount(weights)) if weight and n]
+    return upper_tail(parts, observed) <= alpha - mean / (allowance + 1)
+
+
+def ours(scores: np.ndarray, inside: np.ndarray) -> float:
+    """The headline."""
+    import dosimeter as dm
+
+    return dm.lower_bound(dm.OneRun(scores, inside), delta=DELTA).low
+
+
+def peer(name: str, names: list[str], draws: int) -> dict[str, list[float]] | str:
+    """Another library's numbers on the same draws, from its own environment; a sentence where it cannot be had."""
+    from environments import NotInstalledError, install, interpreter
+
+    try:
+        install(name)
+    except NotInstalledError as error:
+        return str(error)
+    job = json.dumps({"names": names, "draws": draws})
+    done = subprocess.run(
+        [str(interpreter(name)), str(HERE / f"{PEERS[name]}.py"), job], capture_output=True, text=True, cwd=HERE
+    )
+    if done.returncode:
+        return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no message"
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def answer(bound: Callable[[np.ndarray, np.ndarray], float]) -> None:
+    """What a peer's file runs: its bound on every draw that is asked for, as JSON."""
+    job = json.loads(sys.argv[1])
+    found = {name: [bound(*draw(SHAPES[name], seed)) for seed in range(job["draws"])] for name in job["names"]}
+    print(json.dumps(found))
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--draws", type=int, default=40)
+    parser.add_argument("--only", default="", help="shapes whose name contains this")
+    parser.add_argument("--peers", action="store_true", help="other libraries too; installs them once")
+    chosen = parser.parse_args()
+    names = [name for name in SHAPES if chosen.only in name]
+    others = {name: peer(name, names, chosen.draws) for name in PEERS} if chosen.peers else {}
+    for name, found in others.items():
+        if isinstance(found, str):
+            print(f"{name} is left out: {found}", file=sys.stderr)
+    others = {name: found for name, found in others.items() if not isinstance(found, str)}
+    print(f"| shape | bound | ceiling | ratio | {''.join(f'{n} | ' for n in others)}above the truth: ours |", end="")
+    print("".join(f" {name} |" for name in others) + "\n" + "|---" * (5 + 2 * len(others)) + "|")
+    for name in names:
+        shape = SHAPES[name]
+        drawn = [draw(shape, seed) for seed in range(chosen.draws)]
+        bounds = [np.array([ours(*pair) for pair in drawn]), *(np.array(found[name]) for found in others.values())]
+        best = float(np.mean([ceiling(shape.log_odds(scores), inside) for scores, inside in drawn]))
+        means = [float(found.mean()) for found in bounds]
+        ratio = f"{means[0] / best:.3f}" if best else "–"
+        above = [f"{np.mean(found > shape.truth):.1%}" if math.isfinite(shape.truth) else "–" for found in bounds]
+        cells = [f"{means[0]:.3f}", f"{best:.3f}", ratio, *(f"{mean:.3f}" for mean in means[1:]), *above]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
