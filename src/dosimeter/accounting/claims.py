@@ -28,7 +28,7 @@ from dosimeter.accounting.mechanism import (
     mechanism,
 )
 from dosimeter.accounting.pld import COARSEST, LossProfile, grid_for, least_epsilon, resolvable
-from dosimeter.accounting.profile import REFERENCE_DELTA, privacy_profile
+from dosimeter.accounting.profile import REFERENCE_DELTA
 from dosimeter.estimate import Estimate, Validity, number, percent
 from dosimeter.estimators.claim import Profile
 from dosimeter.estimators.claim import claim as claim_of_runs
@@ -258,19 +258,16 @@ def testable(value: Any) -> Mechanism:
 def curve_of(value: Mechanism, grid: float | None = None) -> Curve:
     """Give the trade-off curve of a mechanism from points of its privacy profile."""
     phases = value.phases
-    if all(phase.kind is PhaseKind.GAUSSIAN for phase in phases):
-        mu = gaussian_mu(phases)
-        epsilons = np.linspace(0.0, min(float(epsilon_from_mu(mu, TAIL)), 700.0), POINTS)
-        return Curve(epsilons, np.asarray(delta_from_mu(epsilons, mu), float))
-    width = min(_COARSER * grid_for(value, REFERENCE_DELTA), COARSEST) if grid is None else grid
-    if resolvable(phases, width):
-        profile = LossProfile(value, width)
-        top = min(profile.epsilon(TAIL), 700.0)
-        epsilons = np.linspace(0.0, top, POINTS)
-        return Curve(epsilons, profile.deltas(epsilons))
-    delta = privacy_profile(value)
-    epsilons = np.linspace(0.0, 50.0, POINTS)
-    return Curve(epsilons, np.array([delta(float(e)) for e in epsilons]))
+    if any(phase.kind is not PhaseKind.GAUSSIAN for phase in phases):
+        finest = grid_for(value, REFERENCE_DELTA)
+        width = max(finest, min(_COARSER * finest, COARSEST)) if grid is None else grid
+        if resolvable(phases, width):
+            profile = LossProfile(value, width)
+            epsilons = np.linspace(0.0, min(profile.epsilon(TAIL), 700.0), POINTS)
+            return Curve(epsilons, profile.deltas(epsilons))
+    mu = gaussian_mu(phases)  # exact for full batches; where losses are beyond all use, sampling can only help
+    epsilons = np.linspace(0.0, min(float(epsilon_from_mu(mu, TAIL)), 700.0), POINTS)
+    return Curve(epsilons, np.asarray(delta_from_mu(epsilons, mu), float))
 
 
 def least_noise(value: Mechanism, rejects: Callable[[Curve], bool]) -> LeastNoise:
