@@ -33,12 +33,20 @@ class Recipe(NamedTuple):
 # The torch of PrivacyGuard is named with its "+cpu" suffix: any looser request fetches gigabytes of CUDA libraries. For
 # the same reason its wheel comes without the dependencies it declares, and what its statistics import is named here.
 _CPU_TORCH = ["torch==2.13.0+cpu", "scikit-learn==1.9.1", *_NUMBERS]
+_ATTACKS = ["sacroml==2.0.1", "adversarial-robustness-toolbox==1.20.1"]
 RECIPES = {
     "dosimeter": Recipe([Step(["--editable", str(ROOT), *_NUMBERS])], ROOT / "pyproject.toml"),
     "privacy-estimates": Recipe([Step(["privacy-estimates==0.1.0.post1", *_NUMBERS])]),
     "jax-privacy": Recipe([Step(["jax-privacy==2.0.0", *_NUMBERS])]),
     "privacyguard": Recipe(
         [Step(_CPU_TORCH, [*_CPU_WHEELS, *_CPU_TORCH]), Step(["--no-deps", "privacyguard-platform==0.0.2"])]
+    ),
+    "power": Recipe(  # the peers of power.py; torch goes first, so that nothing that follows asks for another
+        [
+            Step(_CPU_TORCH, [*_CPU_WHEELS, *_CPU_TORCH]),
+            Step([*_ATTACKS, *_CPU_TORCH], [*_CPU_WHEELS, *_ATTACKS, *_CPU_TORCH]),
+            Step(["--no-deps", "privacyguard-platform==0.0.2"]),
+        ]
     ),
 }
 

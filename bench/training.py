@@ -1,6 +1,6 @@
 """Many models, fast: the training engine against the loops that people write, on the same work, in one run.
 
-python bench/training.py [--quick] [--only W1 W4] [--rounds 5]; needs torch, Opacus and Ray (dosimeter[torch,ray]).
+python bench/training.py [--quick] [--only W1 W4] [--rounds 5]; needs torch, Opacus and Ray (the extras torch and ray).
 Ways take turns of the same length, so that they see the same machine; the figure to read is the median of the rounds.
 """
 

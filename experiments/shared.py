@@ -1,4 +1,4 @@
-"""What several experiments need: a data set or its stand-in, a word on the way, a table, a picture on the disk."""
+"""What several experiments need: a data set or its substitute, progress messages, tables, pictures on the disk."""
 
 from __future__ import annotations
 

@@ -33,11 +33,11 @@ HEAD = """# Reproductions
 Made by `make reproduce`: the papers' numbers beside ours. A row holds where ours lies within the tolerance of what is
 expected; the last column says where the expected number comes from and why ours differs where it does. *Size* says how
 much was computed for a row: mini (seconds, data that come with scikit-learn), quick (minutes) or full (a night for all
-papers); a row stays until it is computed at its size or a larger one.
+papers); a row is replaced only by one of the same size or a larger one.
 
 `make reproduce` runs everything, `make reproduce PAPER=epsilon_star SIZE=quick` one paper in minutes. Data sets are
 downloaded once or read from the folder that DOSIMETER_DATA names. Finished models are kept in `.reproduce/store`: the
-same command goes on where a run was stopped.
+same command resumes a run that was stopped.
 """
 
 
@@ -184,10 +184,10 @@ def section(paper: str, found: Mapping[str, Any]) -> str:
     """A paper: its title, rows, tables and figures."""
     readme = EXPERIMENTS / paper / "README.md"
     title = readme.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ") if readme.exists() else paper
-    spent = "; ".join(f"{size} {found['seconds'][size]:.0f} s" for size in SIZES if size in found["seconds"])
+    spent = ", ".join(f"{found['seconds'][size]:.0f} s ({size})" for size in SIZES if size in found["seconds"])
     lines = [
         f"\n## {title}\n",
-        f"`make reproduce PAPER={paper}`; the longest runs: {spent}, with what the store held.\n",
+        f"`make reproduce PAPER={paper}`. The longest run took {spent}, without trainings that were in the store.\n",
         "| number | expected | ours | holds | size | source, and why ours differs |",
         "|---|---|---|---|---|---|",
     ]
@@ -266,9 +266,9 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             run(paper, given.size, Store(STORE), kept, PICTURES)
         except KeyboardInterrupt:
-            print("stopped; the same command goes on with what the store holds", file=sys.stderr)
+            print("stopped; the same command resumes from what the store holds", file=sys.stderr)
             return 130
-        except (Exception, SystemExit):  # the other papers of a night go on
+        except (Exception, SystemExit):  # the other papers of a night continue
             traceback.print_exc()
             failed += 1
             continue

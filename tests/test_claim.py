@@ -41,7 +41,7 @@ def leaky_response(epsilon, delta):
 
 
 def test_wealth_golden():
-    # counts and value recomputed from Π(1 + l(g − δ/2)), one factor a run
+    # counts and value recomputed from Π(1 + l(g − δ/2)), one factor for each run
     stake = 0.5 / (math.e + 5e-6)
     found = wealth_log(hits_in=30, hits_out=3, runs=200, epsilon=1, delta=1e-5, stake=stake)
     assert found == pytest.approx(2.985802, abs=6e-7)

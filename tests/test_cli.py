@@ -195,6 +195,18 @@ class TestJson:
         for profile in ([], ["--mu", "0.27"], ["--noise-multiplier", "3.7"]):
             assert not answer("claim", "runs.npz", "--epsilon", "1", *profile)["details"]["rejected"]
 
+    @pytest.mark.parametrize("independent", [False, True])
+    def test_claim_about_one_run(self, answer, tmp_path, independent):
+        coins = dm.fair_coins(1500, 1)
+        canaries = dm.OneRun(np.random.default_rng(0).normal(3.0 * coins), coins)
+        np.savez(tmp_path / "canaries.npz", scores=canaries.scores, included=coins)
+        flags = ["--one-run", *(["--independent"] if independent else []), "--noise-multiplier"]
+        found = answer("claim", "canaries.npz", *flags, "2", "--steps", "4", code=1)
+        mechanism = dm.DpSgd(2.0, 1.0, 4)
+        assert found == dm.claim(canaries, mechanism=mechanism, independent=independent).to_dict()
+        assert found["validity"] == "assumes the mechanism's family"
+        assert not answer("claim", "canaries.npz", *flags, "0.5", "--steps", "4")["details"]["rejected"]
+
     def test_selftest(self, run):
         code, out, err = run("selftest", "--trials", "2", "--records", "100", "--json")
         assert code in (0, 1)

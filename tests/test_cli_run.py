@@ -214,7 +214,7 @@ class TestCommandLine:
     def test_what_scikit_learn_cannot_take(self, run, tmp_path):
         path = written(tmp_path, WINE)
         for change, words in (
-            ("model.options={colour=1}", "model.options do not suit LogisticRegression"),
+            ("model.options={colour=1}", "model.options do not fit LogisticRegression"),
             ("model.sklearn='os.path'", "must be the path of a scikit-learn class"),
             ("model.sklearn='sklearn.linear_model.Nothing'", "cannot be imported"),
             ("recipe.epochs=3", "recipe.epochs is for torch models"),
@@ -239,6 +239,19 @@ class TestCommandLine:
         code, out, err = run(written(tmp_path, WINE), "--json")
         assert (code, out) == (3, "")
         assert err.splitlines()[-1].startswith("error: task 3 could not run; 3 of 32 tasks are kept")
+        assert "Traceback" not in err
+
+    @pytest.mark.parametrize(
+        ("text", "said"), [("unable to allocate 9 TiB", "unable to allocate 9 TiB"), ("", "no details")]
+    )
+    def test_too_little_memory_is_one_sentence(self, run, tmp_path, monkeypatch, text, said):
+        def greedy(*given, **options):
+            raise MemoryError(text)
+
+        monkeypatch.setattr("dosimeter.pipelines.launch.launch", greedy)
+        code, out, err = run(written(tmp_path, WINE), "--json")
+        assert (code, out) == (2, "")
+        assert err.splitlines()[-1] == f"error: memory ran out ({said}); take fewer records, or free memory."
         assert "Traceback" not in err
 
 
@@ -369,7 +382,7 @@ else:
     with np.load(data) as file:
         X, y = file["X"], np.unique(file["y"], return_inverse=True)[1]
 rows = np.load(indices)
-if mode == "heedless":
+if mode == "careless":
     rows = np.arange(0, len(X), 2)
 near = ((X[:, None] - X[rows]) ** 2).sum(axis=2).argmin(axis=1)
 P = np.where(y[rows][near][:, None] == np.arange(y.max() + 1), 0.9, 0.1 / y.max())
@@ -463,7 +476,7 @@ class TestOwnScript:
         assert found["metadata"]["utility"]["shadows"]["members"] == 1.0
         assert found["metadata"]["trainings"] == {"asked": 18, "done": 18, "failed": 0, "spared": 0}
         assert origin(found["metadata"]) == (18, 0)
-        assert not any("shuffled" in note or "heed" in note for note in found["metadata"]["warnings"])
+        assert not any("shuffled" in note or "ignores" in note for note in found["metadata"]["warnings"])
         point = found["metadata"]["points"][0]
         assert found["details"]["points"][0]["record"] == point == found["details"]["candidates"][0]["record"]
         assert json.loads(run(config, *asked)[1])["metadata"]["provenance"]["cached"] == 18
@@ -516,7 +529,7 @@ class TestOwnScript:
         own_file(tmp_path)
         code, _, err = run(own_script(tmp_path, "shuffled"), *ONE_RUN[1:])
         assert code == 0
-        assert "note: the outputs of the runs suit the labels" in err
+        assert "note: the outputs of the runs fit the labels" in err
 
     def test_a_script_that_always_fails_is_not_started_for_every_model(self, run, tmp_path):
         own_file(tmp_path)
@@ -535,13 +548,13 @@ class TestOwnScript:
         assert found["metadata"]["warnings"] == []
         assert found["metadata"]["utility"]["runs"]["members"] == 1.0
 
-    def test_a_script_that_does_not_heed_its_rows(self, run, tmp_path):
+    def test_a_script_that_ignores_its_rows(self, run, tmp_path):
         own_file(tmp_path)
         crossed = ("--json", "--set", "attack.game=crossed", "--set", "budget.shadows=8")
-        code, out, err = run(own_script(tmp_path, "heedless"), *crossed, "--set", "estimate.confidence=0.8")
+        code, out, err = run(own_script(tmp_path, "careless"), *crossed, "--set", "estimate.confidence=0.8")
         assert code == 0, err
         notes = json.loads(out)["metadata"]["warnings"]
-        assert any("does not heed its indices" in note for note in notes)
+        assert any("ignores its indices" in note for note in notes)
 
     def test_a_named_data_set(self, run, tmp_path):
         config = own_script(tmp_path, data='name = "wine"\nrecords = 120\ntest_share = 0.5')

@@ -80,7 +80,7 @@ def cannot_tell(estimate):
     """An estimate without a value: the whole line as interval, and a claim that says why."""
     assert (estimate.epsilon, estimate.low, estimate.high) == (0, 0, math.inf)
     assert estimate.details["measurable"] is False
-    assert "cannot be told" in estimate.claim and "not evidence of privacy" in estimate.claim
+    assert "cannot be computed" in estimate.claim and "not evidence of privacy" in estimate.claim
     return estimate.claim
 
 

@@ -34,6 +34,7 @@ class TestEstimate:
             "finite-sample, independent runs",
             "credible",
             "assumes Gaussian",
+            "assumes the mechanism's family",
             "asymptotic",
             "instance metric",
             "measurement",

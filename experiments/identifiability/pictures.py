@@ -48,7 +48,7 @@ def of_meaning(folder: Path) -> dict[str, str]:
     chart = chart.encode(x=alt.X("epsilon:Q", title="ε"), y=alt.Y("value:Q", title=None), color=color)
     return {
         write_svg(folder, "meaning.svg", canvas.finish(chart)): (
-            "Figure 3: what ε means. The bound on the adversary's belief, and his expected advantage: with the noise "
+            "Figure 3: what ε means. The bound on the adversary's belief, and their expected advantage: with the noise "
             "of the classic Gaussian mechanism (the paper's Theorem 3), and at most."
         )
     }

@@ -6,7 +6,7 @@
     python experiments/identifiability/run.py --only adult --repetitions 200
     python experiments/identifiability/run.py --quick                  # digits, under a minute, no download
 
-It needs dosimeter[torch] and, but for digits, the data sets (DOSIMETER_DATA names their folder).
+It needs the extra torch and, except for digits, the data sets (DOSIMETER_DATA names their folder).
 """
 
 from __future__ import annotations

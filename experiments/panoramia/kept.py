@@ -1,4 +1,4 @@
-"""The audits of all seeds of an experiment: two at a time, each kept in the store, so that a stopped run goes on."""
+"""The audits of all seeds of an experiment: two at a time, each kept in the store, so that a stopped run resumes."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def of_strength(folder: Path, found: Found) -> dict[str, str]:
         thick = canvas.chart(means).mark_line(color=CATEGORIES[0], strokeWidth=2.4, point={"color": CATEGORIES[0]})
         charts.append((NAMES[kind], alt.layer(thin.encode(x=x, y=y, detail="seed:N"), thick.encode(x=x, y=y))))
         variants = [
-            {"what": row["helper"].replace("all that the baseline sees but a stand-in", "all but a stand-in")}
+            {"what": row["helper"].replace("all that the baseline sees except a reference model", "no reference")}
             | {"y": row["c_lb"], "seed": audit["seed"]}
             for audit in audits
             for row in audit["strength"]["helper"]
@@ -78,7 +78,7 @@ def of_strength(folder: Path, found: Found) -> dict[str, str]:
         write_svg(folder, "strength.svg", canvas.finish(alt.concat(*drawn, columns=2))): (
             "Figure 8.1, strength of the baseline: c_lb against the records that it was trained on (thin: each seed, "
             "thick: mean), and with no helper, one trained on generated records, one trained on real non-members, and "
-            "with all that the baseline sees but a stand-in for the target. Where the line still rises, c_lb is too "
+            "with all that the baseline sees except a reference model. Where the line still rises, c_lb is too "
             "low and ε̃ too high."
         )
     }

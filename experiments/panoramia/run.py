@@ -155,7 +155,7 @@ def _fixed() -> float:
 
 
 def _simulated() -> float:
-    """Silence for scores whose errors are those of the model: half from the pool that the stand-ins share."""
+    """Silence for scores whose errors are those of the model: half from the pool that the references share."""
     rng = np.random.default_rng(3)
     silent = 0
     for _ in range(SIMULATED):

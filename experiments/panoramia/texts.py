@@ -94,7 +94,8 @@ def entropy(texts: Sequence[str]) -> float:
 
 
 def audited(settings: Mapping[str, Any], seed: int, store: Store | None = None) -> dict[str, Any]:
-    """ε̃ of a language model along its training; stand-ins are trained in the same way for `reference_epochs`.
+    """ε̃ of a language model along its training; reference models are trained in the same way for
+    `reference_epochs`.
 
     With `control` it learns from other passages than the members, so that ε̃ has to be 0. `store` is not used: the
     trainings take seconds.

@@ -16,10 +16,11 @@ from dosimeter.accounting import (
     noise_for_epsilon,
     noise_for_tpr,
 )
+from dosimeter.accounting.claims import claim
 from dosimeter.estimate import Estimate, Validity
 from dosimeter.estimators.advantage import advantage
 from dosimeter.estimators.bayesian import bayesian
-from dosimeter.estimators.claim import ClaimTest, claim
+from dosimeter.estimators.claim import ClaimTest
 from dosimeter.estimators.epsilon_star import epsilon_star, epsilon_star_mechanism
 from dosimeter.estimators.gaussian import gaussian
 from dosimeter.estimators.goodness_of_fit import goodness_of_fit

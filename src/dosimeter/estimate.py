@@ -25,6 +25,7 @@ class Validity(StrEnum):
     INDEPENDENT_RUNS = "finite-sample, independent runs"
     CREDIBLE = "credible"
     ASSUMES_GAUSSIAN = "assumes Gaussian"
+    ASSUMES_FAMILY = "assumes the mechanism's family"
     ASYMPTOTIC = "asymptotic"
     INSTANCE_METRIC = "instance metric"
     MEASUREMENT = "measurement"

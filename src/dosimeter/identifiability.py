@@ -121,7 +121,7 @@ def epsilon_from_advantage(advantage: ArrayLike, *, delta: float = 0.0, method: 
     "erlingsson" is ln((1−δ)/(1−advantage)), the lower bound of "That which we call private".
     """
     a = _numbers(
-        "advantage", advantage, 0.0, 1.0, "pass a TPR − FPR from 0 to 1; turn the test round if it is negative"
+        "advantage", advantage, 0.0, 1.0, "pass a TPR − FPR from 0 to 1; swap the test's answers if it is negative"
     )
     check.choice("method", method, ADVANTAGES)
     if method == "classic":
@@ -154,7 +154,7 @@ def advantage_from_mu(mu: ArrayLike) -> FloatArray:
 def mu_from_advantage(advantage: ArrayLike) -> FloatArray:
     """The μ of the Gaussian mechanism with this advantage: 2Φ⁻¹((1 + advantage)/2)."""
     a = _numbers(
-        "advantage", advantage, 0.0, 1.0, "pass a TPR − FPR from 0 to 1; turn the test round if it is negative"
+        "advantage", advantage, 0.0, 1.0, "pass a TPR − FPR from 0 to 1; swap the test's answers if it is negative"
     )
     result: FloatArray = 2 * math.sqrt(2) * special.erfinv(a)
     return result

@@ -383,7 +383,7 @@ def rising_net():
 
 @pytest.mark.parametrize(("rate", "decay", "least"), [(1e25, 0.0, 1), (1e3, 1e3, 3)])
 def test_gradients_that_become_nan_are_named(rate, decay, least):
-    """The step is the first one after which the weights are not finite; decay lets them grow a millionfold a step."""
+    """The step is the first one after which the weights are not finite; decay makes them a million times larger."""
     wild = recipe(1.0, learning_rate=rate, weight_decay=decay, steps=9)
     pair = {"universe": U, "neighbour": Neighbour(removed=0, added=0)}
     with pytest.raises(InputError, match="infinite or NaN in step") as caught:

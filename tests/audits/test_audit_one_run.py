@@ -12,8 +12,9 @@ from sklearn.tree import DecisionTreeClassifier
 from training_games import HERE, as_they_are, kept_in, laplace, of_version_1, origin, valid
 
 import dosimeter as dm
-from dosimeter import InputError, OneRun, Validity, fair_coins, mask_hash
+from dosimeter import InputError, OneRun, Validity, estimate, fair_coins, mask_hash
 from dosimeter.audits.one_run.run import audit_one_run, path_of_guesses
+from dosimeter.audits.verify import verify
 from dosimeter.engine import RunOptions, Store
 from dosimeter.training import Privacy, Recipe
 
@@ -216,12 +217,28 @@ def test_dirac_gradients_see_what_the_losses_do_not(tmp_path):
     audit = audit_one_run(factory, (X / 16, Y), **common)
     upper = min(bound.epsilon for bound in audit.upper if bound.is_bound)
     assert 0.2 < audit.headline.low < upper
-    assert audit.metadata["canaries"] == "Dirac gradients" and audit.metadata["attack"] == "noisy gradients"
+    assert audit.metadata["canaries"] == "Dirac gradients"
+    assert audit.metadata["attack"] == "noisy gradients, records known"
+    family = audit.estimates[-1]
+    assert family.method == "mechanism's family" and family.validity is Validity.ASSUMES_FAMILY
+    assert audit.headline.low < family.low < upper and not family.details["rejected"]
+    assert audit.headline.validity is Validity.FINITE_SAMPLE and not family.validity.is_bound
     assert audit.metadata["count"] == 500
     assert audit.metadata["utility"]["runs"]["members"] > 0.3
+    audit.to_html(tmp_path / "audit.html")
+    page = (tmp_path / "audit.html").read_text(encoding="utf-8")
+    assert "subtracts their clipped gradients" in page and "holds only if the training is the stated mechanism" in page
+    assert verify(audit).of("mechanism's family").standing == "follows"
+    said, higher = (f"ε = {estimate.number(low)}" for low in (family.low, family.low + 0.1))
+    more = replace(family, epsilon=family.low + 0.1, low=family.low + 0.1, claim=family.claim.replace(said, higher))
+    forged = verify(replace(audit, estimates=(*audit.estimates[:-1], more)))
+    assert forged.of("mechanism's family").standing == "does not follow"
     again = audit_one_run(factory, (X / 16, Y), **common)
     assert origin(again.metadata) == (0, 1)
     assert again.headline == audit.headline
+    alone = audit_one_run(factory, (X / 16, Y), **{**common, "canaries": "dirac-gradients-only"})
+    assert alone.metadata["attack"] == "noisy gradients" and alone.headline.low < audit.headline.low
+    assert all(e.validity is not Validity.ASSUMES_FAMILY for e in alone.estimates)
     hidden = audit_one_run(factory, (X / 16, Y), **{**common, "canaries": None, "count": 150})
     assert hidden.headline.low < audit.headline.low
     with pytest.raises(InputError, match="count"):

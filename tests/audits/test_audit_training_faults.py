@@ -75,7 +75,7 @@ def test_coins_on_one_side_are_refused_before_anything_is_trained():
     def train(indices, seed):
         raise AssertionError("trained")
 
-    with pytest.raises(InputError, match="all 8 coins fell on one side"):
+    with pytest.raises(InputError, match="all 8 coins came up the same"):
         audit_training(train, (X, Y), runs=8, shadows=8, seed=one_sided_seed(8), confidence=0.9, **HERE)
 
 

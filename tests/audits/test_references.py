@@ -263,6 +263,18 @@ def test_what_cannot_be_used_is_refused_before_any_training(target, change, mess
         dm.audit_model(target, data=(X, Y), included=COINS, **change)
 
 
+@pytest.mark.parametrize("groups", [None, np.repeat(np.arange(300), 3)])
+def test_masks_that_know_the_members_are_refused(target, groups):
+    """References that left out just the members tell who they are, even of a model that leaks nothing."""
+    coins = dm.fair_coins(900, 8, groups=groups)
+    blind = np.array([dm.fair_coins(900, seed, groups=groups) for seed in (20, 21)])
+    blind = np.vstack([blind, ~blind[:1]])  # no record is in all of them
+    asked = {"data": (X, Y), "included": coins, "groups": groups, "references": [target] * 4}
+    for known in (coins, ~coins):
+        with pytest.raises(dm.InputError, match=r"reference 3 was trained on .* which chance does not do"):
+            dm.audit_model(target, **asked, reference_masks=np.vstack([blind, known]))
+
+
 def test_an_estimator_that_cannot_be_cloned_and_a_function_are_refused():
     for model, message in ((_NoClone(), "cannot be cloned"), (lambda rows: rows, "cannot be fitted again")):
         with pytest.raises(dm.InputError, match=message):

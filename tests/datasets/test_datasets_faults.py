@@ -280,7 +280,7 @@ def test_wrong_batches(tmp_path):
     with tarfile.open(fileobj=io.BytesIO(made.files["cifar-10-binary.tar.gz"])) as archive:
         members = [(member.name, archive.extractfile(member).read()) for member in archive]
     made.files["cifar-10-binary.tar.gz"] = tgz_of([(name, data[:-1]) for name, data in members])
-    refuse(made, tmp_path, "no multiple of 3073")
+    refuse(made, tmp_path, "not a multiple of 3073")
     made.files["cifar-10-binary.tar.gz"] = tgz_of(members[:-1])
     refuse(made, tmp_path, r"has no member cifar-10-batches-bin/data_batch_5\.bin")
     renamed = [(f"../{name}", data) for name, data in members]

@@ -55,7 +55,21 @@ def test_verify(folder):
     assert found.exit_code == 1
     assert json.loads(found.stdout) == {"damaged": [A]}
     damage(folder, B)
-    assert f"damaged: {B}" in call("verify", folder).stdout
+    told = call("verify", folder).stdout
+    assert f"damaged: {B}" in told and "were moved to quarantine/" in told
+
+
+def test_verify_does_not_say_that_entries_were_moved_where_they_could_not_be(folder, monkeypatch):
+    damage(folder, A)
+
+    def refuse(path, *given, **more):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("pathlib.Path.rename", refuse)
+    monkeypatch.setattr("pathlib.Path.unlink", refuse)
+    told = call("verify", folder)
+    assert told.exit_code == 1
+    assert "1 of 1 could not be moved to quarantine/" in told.stdout and "were moved" not in told.stdout
 
 
 def test_gc(folder):
@@ -65,7 +79,7 @@ def test_gc(folder):
     assert json.loads(call("gc", folder, "--older-than", "3d", "--json").stdout)["keys"] == []
     keep = ["gc", folder, "--older-than", "30h", "--keep", "aaaa", "--json"]
     assert json.loads(call(*keep).stdout) | {"bytes": 0} == {"keys": [B], "leftovers": 0, "bytes": 0, "removed": False}
-    assert "Would remove 1 entries" in call(*keep[:-1]).stdout
+    assert "Would remove 1 entry and 0 leftovers" in call(*keep[:-1]).stdout
     assert len(Store(folder).ls()) == 2
     assert json.loads(call(*keep, "--yes").stdout)["keys"] == [B]
     assert json.loads(call("gc", folder, "--older-than", "0s", "--json", "--yes").stdout)["keys"] == [A]
@@ -101,5 +115,5 @@ def test_export(folder, tmp_path):
     assert json.loads(result.stdout)["keys"] == [A]
     assert "damaged" in result.stderr
     assert len(zipfile.ZipFile(tmp_path / "out.zip").namelist()) == 3
-    assert "Copied 1 entries" in call("export", folder, tmp_path / "copy").stdout
+    assert "Copied 1 entry to" in call("export", folder, tmp_path / "copy").stdout
     assert A in Store(tmp_path / "copy")

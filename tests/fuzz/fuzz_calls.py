@@ -209,6 +209,17 @@ CALLS = {
         dm.claim,
         {"evidence": RUNS, "epsilon": 1.0, "delta": 1e-5, "confidence": 0.9, "profile": None, "thresholds": None},
     ),
+    "claim, one run": (
+        dm.claim,
+        {
+            "evidence": RUNS,
+            "mechanism": dm.DpSgd(1.0, 1.0, 2),
+            "delta": 1e-5,
+            "confidence": 0.9,
+            "independent": False,
+            "guesses": None,
+        },
+    ),
     "ClaimTest": (
         dm.ClaimTest,
         {"epsilon": 1.0, "delta": 1e-5, "confidence": 0.9, "profile": None, "thresholds": None},

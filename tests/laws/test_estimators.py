@@ -165,7 +165,7 @@ REGISTRY: dict[str, Entry] = {
         "runs",
         lambda e, at, **k: dm.claim(e, epsilon=0.5, **({"delta": 0.0} | _without_seed(k))),
         ranks_only=False,  # its events are interpolated quantiles
-        any_order=False,  # runs come in the order of time
+        any_order=False,  # the earliest run comes first
         falls_with_delta=False,  # looked at at the marked runs only
     ),
     "epsilon_star, parametric": Entry(

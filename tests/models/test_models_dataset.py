@@ -5,6 +5,7 @@ import pytest
 
 from dosimeter import InputError
 from dosimeter.models import dataset
+from dosimeter.records import joined, missing_values
 
 X = np.random.default_rng(4).normal(size=(6, 3))
 Y = np.array([0, 1, 2, 0, 1, 2])
@@ -100,9 +101,41 @@ def test_frames():
     pandas = pytest.importorskip("pandas", reason="data frames are checked when pandas is there")
     frame = pandas.DataFrame(X, columns=list("abc"))
     assert dataset((frame, pandas.Series(Y)))[0] is frame
-    frame.loc[2, "b"] = np.nan
+    frame.loc[1, "a"] = np.nan
+    assert missing_values(dataset((frame, Y))[0]) == 1  # a model may take it
+    frame.loc[2, "b"] = np.inf
     with pytest.raises(InputError, match=r"X\[2\] has a value that is not finite"):
         dataset((frame, Y))
+
+
+def test_frames_are_joined_with_the_categories_of_both():
+    pandas = pytest.importorskip("pandas", reason="data frames are checked when pandas is there")
+    first = pandas.DataFrame({"a": pandas.Categorical(["x", "y"])})
+    second = pandas.DataFrame({"a": pandas.Categorical(["z"])})
+    both = joined(first, second)
+    assert both["a"].tolist() == ["x", "y", "z"] and list(both["a"].cat.categories) == ["x", "y", "z"]
+    with pytest.raises(InputError, match="different columns"):
+        joined(first, second.rename(columns={"a": "b"}))
+
+
+def test_missing_values_of_a_table_are_read():
+    rows = X.astype(float)
+    rows[4, 0] = np.nan
+    assert missing_values(dataset((rows, Y))[0]) == 1
+    images = np.zeros((6, 2, 2))
+    images[1, 0, 0] = np.nan
+    with pytest.raises(InputError, match=r"X\[1\] has a value that is not finite"):
+        dataset((images, Y))
+
+
+def test_targets_of_other_kinds_are_read_where_they_are_asked_for():
+    assert dataset((X, Y + 0.5), any_target=True)[1].dtype == np.float64
+    assert dataset((X, Y), any_target=True)[1].dtype == np.int64
+    several = np.array([[1, 1], [0, 0], [1, 0], [0, 1], [1, 1], [0, 0]])
+    assert np.array_equal(dataset((X, several), any_target=True)[1], several)
+    for bad, message in ((several + 1, "0 and 1 for each of several"), (several[:4], "4 rows of labels but 6")):
+        with pytest.raises(InputError, match=message):
+            dataset((X, bad), any_target=True)
 
 
 class Pairs:
@@ -128,15 +161,15 @@ def test_indexed_pairs():
         dataset(Pairs([]))
 
 
-NAN = X.copy()
-NAN[4, 0] = np.nan
+INFINITE = X.copy()
+INFINITE[4, 0] = np.inf
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         ((X, Y[:3]), "3 labels but 6 records"),
-        ((NAN, Y), r"X\[4\] has a value that is not finite \(1 of 6"),
+        ((INFINITE, Y), r"X\[4\] has a value that is not finite \(1 of 6"),
         ((X, [0, 1, 2, 0.5, 1, 2]), r"labels\[3\] is 0.5"),
         ((X, np.eye(6)[:, :2]), "one label for each record"),
         ((np.empty((0, 3)), np.empty(0)), "one row for each record, at least one"),

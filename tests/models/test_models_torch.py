@@ -148,7 +148,7 @@ def test_device_goes_and_comes_back(iris):
     assert access(module, device="cpu").losses(X, y).values.size == 150
     assert access(module, device=torch.device("cpu")).losses(X, y).values.size == 150
     assert module.weight.device.type == "cpu"
-    with pytest.raises(InputError, match="device 'abacus' is not usable"):
+    with pytest.raises(InputError, match="device 'abacus' cannot be used here"):
         access(module, device="abacus")
     if torch.cuda.is_available():
         assert access(module, device="cuda").losses(X, y).values == pytest.approx(access(module).losses(X, y).values)

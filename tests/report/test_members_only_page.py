@@ -80,7 +80,7 @@ def test_the_page_calls_it_a_measurement_and_shows_the_baseline():
         assert text in page
     for name in ("measured", "curves", "references", "strength", "records"):
         assert f'<section id="{name}"' in page
-    assert "How well members are told apart" not in page  # that ROC would hold the gap of the generator
+    assert "How well members are recognised" not in page  # that ROC would hold the gap of the generator
 
 
 def test_what_was_measured_is_what_the_details_hold():

@@ -1,11 +1,12 @@
 """Dirac canaries: what every path observes of them is what the weights did, and they are drawn as records are."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import sample_models
-from test_training_transcripts import BATCHES, IN, WAYS, D, recipe, run
+from test_training_transcripts import BATCHES, IN, WAYS, D, X, Y, recipe, run
 
 from dosimeter import InputError
 from dosimeter.training import Neighbour, Privacy, Recipe
@@ -17,9 +18,10 @@ def flat(module):
     return np.concatenate([p.detach().numpy().ravel() for p in module.parameters()])
 
 
-def canaries(factory, count=12, seed=1):
+def canaries(factory, count=12, seed=1, subtract=True):
     pytest.importorskip("torch", reason="the engine needs torch: dosimeter[torch]")
-    return Dirac.draw(count, parameters=sum(p.numel() for p in factory().parameters()), seed=seed)
+    drawn = Dirac.draw(count, parameters=sum(p.numel() for p in factory().parameters()), seed=seed)
+    return replace(drawn, subtract=subtract)
 
 
 @pytest.mark.parametrize("batching", BATCHES)
@@ -27,7 +29,7 @@ def canaries(factory, count=12, seed=1):
 def test_observations_are_what_the_weights_did(factory, strategy, batching):
     """Plain SGD moves the weights by learning rate / divisor times the sum of the noisy sums."""
     torch = pytest.importorskip("torch", reason="the engine needs torch: dosimeter[torch]")
-    dirac = canaries(factory)
+    dirac = canaries(factory, subtract=False)
     how = recipe(batching, "global", canaries=dirac)
     members = [D, np.arange(25)]
     modules, transcripts = run(strategy, factory, how, members, [3, 4], None)
@@ -38,6 +40,38 @@ def test_observations_are_what_the_weights_did(factory, strategy, batching):
         expected = moved[list(dirac.coordinates)] * divisor / how.learning_rate
         assert transcript.canaries == pytest.approx(expected, abs=1e-10)
         assert transcript.deviations == pytest.approx(0.14) and not transcript.distances.any()
+
+
+@pytest.mark.parametrize("batching", ["full", "shuffled"])
+@pytest.mark.parametrize(("factory", "strategy"), WAYS, ids=lambda way: getattr(way, "__name__", way))
+def test_who_knows_the_records_sees_noise_and_canaries_alone(factory, strategy, batching):
+    """Other records, momentum and weight decay change nothing in what is left: the noise and the canaries' visits."""
+    dirac, more = canaries(factory), {"momentum": 0.9, "weight_decay": 0.1}
+    how = recipe(batching, "global", canaries=dirac, **more)
+    _, (seen,) = run(strategy, factory, how, [D], [3], None)
+    _, (other,) = run(strategy, factory, how, [D], [3], None, (X[::-1].copy(), Y[::-1].copy()))
+    assert seen.canaries == pytest.approx(other.canaries, abs=1e-9)
+    _, (out,) = run(strategy, factory, replace(how, canaries=replace(dirac, included=(False,) * 12)), [D], [3], None)
+    gap = seen.canaries - out.canaries
+    inside = np.array(dirac.included)
+    assert gap[~inside] == pytest.approx(0.0, abs=1e-9)
+    assert gap[inside] == pytest.approx(0.2 * np.round(gap[inside] / 0.2), abs=1e-9) and (gap[inside] > 0.1).all()
+
+
+@pytest.mark.parametrize(("factory", "strategy"), WAYS, ids=lambda way: getattr(way, "__name__", way))
+def test_poisson_batches_give_likelihood_ratios(factory, strategy):
+    """One step: the score is ln(1 − q + q·exp((2x − 1)/2σ²)) of what stands at the coordinate, in units of clip."""
+    dirac = canaries(factory)
+    how = recipe("poisson", "global", canaries=dirac, steps=1)
+    _, (seen,) = run(strategy, factory, how, [D], [3], None)
+    _, (sums,) = run(strategy, factory, replace(how, dp=replace(how.dp, noise_multiplier=0.0)), [D], [3], None)
+    drawn = Draws(3, how, D)
+    noise = np.empty(sum(p.numel() for p in factory().parameters()))
+    torch = pytest.importorskip("torch", reason="the engine needs torch: dosimeter[torch]")
+    drawn.noise(torch.from_numpy(noise))
+    x = sums.canaries / 0.2 + 0.7 * noise[list(dirac.coordinates)]  # without noise the sums are the visits alone
+    rate = 8 / 30
+    assert seen.canaries == pytest.approx(np.log(1 - rate + rate * np.exp((2 * x - 1) / (2 * 0.7**2))), abs=1e-9)
 
 
 @pytest.mark.parametrize("more", [{"momentum": 0.9, "weight_decay": 0.1}, {"optimiser": "adam", "weight_decay": 0.1}])
@@ -121,6 +155,8 @@ def test_values_and_refusals():
     ):
         with pytest.raises(InputError, match=match):
             Dirac(places, bits)
+    with pytest.raises(InputError, match="subtract"):
+        Dirac((1, 2), (0, 1), subtract="yes")
     with pytest.raises(InputError, match="count"):
         Dirac.draw(5, parameters=4, seed=0)
     with pytest.raises(InputError, match="dp"):

@@ -1,4 +1,4 @@
-"""Trained models are kept: what is stored is not trained again, what has changed is, and a killed run goes on."""
+"""Trained models are kept: what is stored is not trained again, what has changed is, and a killed run resumes."""
 
 import multiprocessing
 import os

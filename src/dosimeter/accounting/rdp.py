@@ -7,7 +7,7 @@ Why not dp_accounting, which computes the same at whole orders? For Poisson samp
 - below order 2 its values exceed the exact ones, by 22 % at noise 0.7, rate 0.01 and order 1.1, and such orders decide
   ε at low noise;
 - at high noise and low rates its sums of both signs cancel, and a value can come out below the exact one, by 2e-6 of
-  it at noise 100, rate 1e-6 and order 10.9: no upper bound any more;
+  it at noise 100, rate 1e-6 and order 10.9: that is not an upper bound;
 - it takes one order at a time, and a search for the noise asks for thousands of lists of orders.
 tests/accounting/ compares this module with quadrature in many digits, and with dp_accounting where that is exact.
 """

@@ -16,9 +16,10 @@ FOLDS = 5
 def learned(train_features: Any, train_membership: Any, features: Any, *, seed: int, folds: int = FOLDS) -> FloatArray:
     """Score records by boosted trees fitted on records whose membership is known.
 
-    The training rows are dealt into `folds` parts of about the same share of members, equal rows into one part, and one
-    classifier is fitted without each part. A row of `features` that is also a training row is scored by the classifier
-    that has not seen it; any other row gets the mean of all classifiers. So the same rows may be passed twice.
+    The training rows are divided into `folds` parts of about the same share of members, with equal rows in one part,
+    and one classifier is fitted without each part. A row of `features` that is also a training row is scored by the
+    classifier that has not seen it; any other row gets the mean of all classifiers. So the same rows may be passed
+    twice.
 
     Args:
         train_features: Features (m, d) of rows of known membership.
@@ -70,7 +71,7 @@ def learned(train_features: Any, train_membership: Any, features: Any, *, seed: 
 
 
 def _dealt(rows: IntArray, member: BoolArray, parts: int, total: int, seed: np.random.SeedSequence) -> IntArray:
-    """The part of every distinct row, −1 for rows without known membership; members and others are dealt in turn."""
+    """The part of every distinct row, −1 for rows without known membership; members and others take turns."""
     part_of = np.full(total, -1, np.int64)
     distinct, first = np.unique(rows, return_index=True)
     order = np.random.default_rng(seed).permutation(distinct.size)

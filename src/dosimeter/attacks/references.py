@@ -87,13 +87,15 @@ def _tabular(seed: int, variant: int) -> Any:
 
 
 def _dense(seed: int, *, short: bool = False) -> Any:
+    from sklearn.impute import SimpleImputer
     from sklearn.neural_network import MLPClassifier
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     length = {"max_iter": 8} if short else {"early_stopping": True, "n_iter_no_change": 3, "max_iter": 40}
     network = MLPClassifier((64,), alpha=1e-3, random_state=seed, **length)
-    return make_pipeline(StandardScaler(), network)
+    # boosted trees take missing values as they are, a network does not
+    return make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler(), network)
 
 
 def _n_grams(texts: list[str]) -> Asked:

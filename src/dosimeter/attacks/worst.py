@@ -30,7 +30,7 @@ class Worst:
         weights: Their weights.
         by: What was weighed, "accuracy" or "auc".
         attack: The attack.
-        folds: The number of parts that the shadow models were dealt into.
+        folds: The number of parts that the shadow models were divided into.
         all_weights: The weights of every record.
         skipped: Records that no fold could weigh because too few shadow models were trained with or without them; their
             weight is ½, that of a coin.
@@ -58,7 +58,7 @@ def select_worst(
 ) -> Worst:
     """Select the records that an attack tells apart best, weighed on shadow models that it has not seen.
 
-    The shadow models are dealt into `folds` parts. The models of one part are scored by the attack fitted on all
+    The shadow models are divided into `folds` parts. The models of one part are scored by the attack fitted on all
     others, so every model is scored once by an attack that has not seen it. The weight of a record is:
 
     - `by="accuracy"`: the mean of the shares of right guesses among the models with and those without the record, the

@@ -209,9 +209,26 @@ def _of_curve(curve: Roc, confidence: float) -> Iterator[str]:
         yield from _of_point(point, curve.fpr, curve.tpr)
         if confidence >= 0.9 and point.tpr_low > point.tpr + 1e-9:
             yield f"curve: tpr_low at fpr {point.fpr:g} is {point.tpr_low:g}, above tpr"
+    yield from _of_other_end(curve, confidence)
     lowest, highest = _auc_range(curve.fpr, curve.tpr)
     if not lowest - 1e-9 <= curve.auc <= highest + 1e-9:
         yield f"curve: auc is {curve.auc:.4f}, the curve allows {lowest:.4f} to {highest:.4f}"
+
+
+def _of_other_end(curve: Roc, confidence: float) -> Iterator[str]:
+    """The points of TNR at low FNRs, which are those of the curve seen from its other end."""
+    if any(b.fnr <= a.fnr for a, b in pairwise(curve.tnr_at_fnr)):
+        yield "curve: the points of tnr_at_fnr must rise in fnr, each named once"
+        return
+    fnr, tnr = [1 - rate for rate in reversed(curve.tpr)], [1 - rate for rate in reversed(curve.fpr)]
+    for point in curve.tnr_at_fnr:
+        edge = point.fnr * (1 + 1e-9) + 1e-12
+        least = max((t for f, t in zip(fnr, tnr, strict=True) if f <= edge), default=0.0)
+        most = min((t for f, t in zip(fnr, tnr, strict=True) if f > edge), default=1.0)
+        if not least - 1e-9 <= point.tnr <= most + 1e-9:
+            yield f"curve: tnr at fnr {point.fnr:g} is {point.tnr:g}, the curve allows {least:g} to {most:g}"
+        if confidence >= 0.9 and point.tnr_low > point.tnr + 1e-9:
+            yield f"curve: tnr_low at fnr {point.fnr:g} is {point.tnr_low:g}, above tnr"
 
 
 def _of_point(point: TprAtFpr, fpr: Sequence[float], tpr: Sequence[float]) -> Iterator[str]:
@@ -250,6 +267,6 @@ def _of_trainings(audit: Audit) -> Iterator[str]:
         return
     told = counts.done + counts.failed + counts.spared
     if counts.asked != told:
-        yield f"metadata: {counts.asked} trainings were asked for, {told} are told of"
+        yield f"metadata: {counts.asked} trainings were asked for, {told} are accounted for"
     elif meta.failed is not None and len(meta.failed) != counts.failed:
         yield f"metadata: {len(meta.failed)} failed trainings are listed, {counts.failed} are counted"

@@ -30,11 +30,11 @@ NEIGHBOURS = ("add/remove", "replace")
 
 
 class InvalidAuditError(InputError):
-    """An audit whose numbers do not follow from its evidence: no rule was looked at."""
+    """An audit whose numbers do not follow from its evidence: no rule was checked."""
 
 
 class Outcome(StrEnum):
-    """What became of a rule. A note is no rule: it says what nobody checked."""
+    """The outcome of a rule. A note is not a rule: it says what nobody checked."""
 
     PASS = "pass"
     FAIL = "FAIL"
@@ -44,7 +44,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """One rule, what became of it, and why."""
+    """One rule, its outcome, and why."""
 
     rule: str
     outcome: Outcome
@@ -145,8 +145,8 @@ def gate(
     """
     if require_no_shift:
         warnings.warn(
-            "require_no_shift is deprecated: a shift that was found fails anyway; it only adds that nobody may have "
-            "left the check out",
+            "require_no_shift is deprecated: a shift that was found fails anyway; it only requires that the check "
+            "was made",
             DeprecationWarning,
             stacklevel=2,
         )
@@ -174,7 +174,7 @@ def _judge(audit: Audit, found: Verification, rules: _Rules) -> list[Verdict]:
     """Every rule against an audit whose numbers follow from its evidence."""
     if not found.valid:
         first = found.contradictions[0]
-        raise InvalidAuditError(f"the audit is not valid: {first.subject}: {first.reason}. No rule was looked at.")
+        raise InvalidAuditError(f"the audit is not valid: {first.subject}: {first.reason}. No rule was checked.")
     index = _limited(audit, rules)
     case = _Case(audit, found, rules, audit.estimates[index], found.findings[index], bins_of_audit(audit))
     return [verdict for rule in _RULES for verdict in rule(case)]
@@ -250,7 +250,7 @@ def _epsilon(case: _Case) -> Iterator[Verdict]:
     if limited.epsilon > limit:
         yield Verdict(rule, Outcome.FAIL, reason)
     elif most is not None and most <= limit:
-        size = f"{reason}, but even a perfect attack on as many records could not have shown more than {number(most)}"
+        size = f"{reason}, but even a perfect attack on as many records would have proven about {number(most)}"
         yield _undecided(rules, rule, f"{size}; audit more records")
     elif limited.confidence > MOST_CONFIDENCE:
         sure = f"{reason}, but with {percent(limited.confidence)} confidence, at which an attack can show little"

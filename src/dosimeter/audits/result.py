@@ -15,6 +15,7 @@ from typing import Any
 from dosimeter._validate import InputError
 from dosimeter.accounting import Guarantee, PrivacyRegion
 from dosimeter.audits.part import Count, Numbers, Part, Positive, Rate, Text
+from dosimeter.audits.record_risk import RecordRisk
 from dosimeter.audits.shift.guard import Guard
 from dosimeter.estimate import Estimate, plain
 from dosimeter.reading import strict_json
@@ -34,6 +35,7 @@ __all__ = [
     "Roc",
     "StarCurve",
     "Subgroup",
+    "TnrAtFnr",
     "TprAtFpr",
     "TrainedMetadata",
     "TrainingCounts",
@@ -63,8 +65,31 @@ class TprAtFpr(Part):
 
 
 @dataclass(frozen=True)
+class TnrAtFnr(Part):
+    """The measured TNR at one FNR, the other end of the ROC curve: non-members that are told for sure.
+
+    With the audit's confidence the test at `limit_threshold` has a true FNR of at most `fnr` and a true TNR of at least
+    `tnr_low`; without that threshold there is no limit.
+    """
+
+    fnr: Rate
+    tnr: Rate
+    tnr_low: Rate
+    threshold: float | None
+    limit_threshold: float | None = None
+
+    @property
+    def limit(self) -> float | None:
+        """The TNR that a test with this true FNR is sure to reach; None where no threshold could be placed for it."""
+        return None if self.limit_threshold is None else self.tnr_low
+
+
+@dataclass(frozen=True)
 class Roc(Part):
-    """The ROC curve, thinned for a screen, and its simultaneous lower band (`fpr_high`, `tpr_low`)."""
+    """The ROC curve, thinned for a screen, and its simultaneous lower band (`fpr_high`, `tpr_low`).
+
+    `tnr_at_fnr` is the other end of the same curve; files of older versions do not have it.
+    """
 
     auc: Rate
     threshold: Numbers
@@ -73,6 +98,7 @@ class Roc(Part):
     fpr_high: tuple[Rate, ...]
     tpr_low: tuple[Rate, ...]
     tpr_at_fpr: tuple[TprAtFpr, ...] = ()
+    tnr_at_fnr: tuple[TnrAtFnr, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -318,6 +344,7 @@ class Audit:
         details: What only this kind of audit has to show.
         metadata: What was run, on what, with which seed and version.
         schema: The version of the file that it was read from; 1 has no evidence to verify.
+        record_risk: The risk of every record, for `risk_table`. It names members, so it is never written to JSON.
 
     Raises:
         InputError: If there is no estimate.
@@ -336,6 +363,7 @@ class Audit:
     details: Details = field(default_factory=Details)
     metadata: Metadata = field(default_factory=Metadata)
     schema: int = SCHEMA
+    record_risk: RecordRisk | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.estimates:
@@ -348,8 +376,31 @@ class Audit:
 
     @property
     def records(self) -> tuple[ExposedRecord, ...]:
-        """The members that the attack is surest of."""
+        """The members that the attack is surest of; `risk_table` has all records."""
         return self.exposed
+
+    def risk_table(self) -> Any:
+        """Give the risk of every record as a pyarrow table, the most exposed first.
+
+        The table is sensitive: it names members and says how surely each is recognised. It is not part of the JSON, so
+        an audit that was read from a file does not have it.
+
+        Returns:
+            A table with a row for each record, or person: `index` (the row in `data`, in members or in nonmembers, or
+            the person), `member`, `label`, `score`, `share_of_nonmembers` (with a score at least as high) and, where
+            several attacks were made, `agreement`: the share of them that hardly any non-member (5 %) scores as high
+            under.
+
+        Raises:
+            InputError: If the audit has no records: it was read from a file, or its kind attacks trainings.
+
+        >>> audit.risk_table().to_pandas()  # doctest: +SKIP
+        """
+        if self.record_risk is None:
+            raise InputError(
+                "this audit does not hold its records (they are never written to a file); call the audit again."
+            )
+        return self.record_risk.table()
 
     @property
     def provenance(self) -> Provenance | None:

@@ -74,6 +74,7 @@ class EstimateFile(_Closed):
         "finite-sample, independent runs",
         "credible",
         "assumes Gaussian",
+        "assumes the mechanism's family",
         "asymptotic",
         "instance metric",
         "measurement",

@@ -87,6 +87,8 @@ def main() -> None:
         code = _refuse(str(error), 3)
     except (ImportError, OSError) as error:
         code = _refuse(str(error))
+    except MemoryError as error:
+        code = _refuse(f"memory ran out ({str(error) or 'no details'}); take fewer records, or free memory.")
     except (KeyboardInterrupt, typer.Abort):
         err.print("stopped")
         code = 130

@@ -11,11 +11,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from dosimeter.cli._references import Attack, DryRun, Masks, Patterns, read_references, show_plan
 from dosimeter.cli._shared import Confidence, Delta, JsonFlag, Seed, err, interval, out, print_json, table, whose
 from dosimeter.estimate import Estimate, Validity, number, percent
 
 if TYPE_CHECKING:
-    from dosimeter.audits.result import Audit, TprAtFpr
+    from dosimeter.audits.result import Audit
 
 FILE_HELP = (
     "A model as .onnx (with --members and --nonmembers), or scores: .npz with arrays members, nonmembers (higher = "
@@ -59,6 +60,10 @@ class _OfModel:
     sample_rate: float
     steps: int
     strict: bool
+    references: Sequence[str] | None
+    masks: Path | None
+    attack: str | None
+    dry_run: bool
 
     def given(self) -> list[str]:
         """The options that were passed."""
@@ -67,8 +72,12 @@ class _OfModel:
             "--nonmembers": self.nonmembers,
             "--label": self.label,
             "--noise-multiplier": self.noise_multiplier,
+            "--references": self.references or None,
+            "--reference-masks": self.masks,
+            "--attack": self.attack,
         }
-        return [name for name, value in single.items() if value is not None] + ["--strict"] * self.strict
+        flags = ["--strict"] * self.strict + ["--dry-run"] * self.dry_run
+        return [name for name, value in single.items() if value is not None] + flags
 
 
 def audit(
@@ -88,12 +97,27 @@ def audit(
     sample_rate: Annotated[float, typer.Option("--sample-rate", help="Sampling rate of that training.")] = 1.0,
     steps: Annotated[int, typer.Option("--steps", help="Steps of that training.")] = 1,
     strict: Strict = False,
+    references: Patterns = None,
+    reference_masks: Masks = None,
+    attack: Attack = None,
+    dry_run: DryRun = False,
     html: Annotated[Path | None, typer.Option("--html", help="Also write the page here.")] = None,
     png: Annotated[Path | None, typer.Option("--png", help="Also write the charts as PNG into this folder.")] = None,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            "--records",
+            help="Also write the risk of every record here, .parquet or .csv. Sensitive: the file names members.",
+        ),
+    ] = None,
     seed: Seed = 0,
     json: JsonFlag = False,
 ) -> None:
     """Audit from scores or losses, or a model: an honest lower bound on ε, Epsilon*, ROC and what it means.
+
+    Reference models of the same kind sharpen the attack on a model:
+    `dosimeter audit model.onnx --members in.npz --nonmembers out.npz --references 'refs/*.onnx'
+    --reference-masks masks.npz`.
 
     Example: 1000 members and 1000 non-members, scores from a Gaussian mechanism of μ = 1
 
@@ -112,7 +136,11 @@ def audit(
         "fpr": fpr,
         "seed": seed,
     }
-    of_model = _OfModel(members, nonmembers, label, noise_multiplier, sample_rate, steps, strict)
+    made = references, reference_masks, attack, dry_run
+    of_model = _OfModel(members, nonmembers, label, noise_multiplier, sample_rate, steps, strict, *made)
+    if dry_run and file.suffix.lower() == ".onnx":
+        _plan(file, of_model, json=json)
+        return
     result = (_model if file.suffix.lower() == ".onnx" else _scores)(file, of_model, options)
     if html is not None or png is not None:
         from dosimeter.audits.page import write_html, write_png
@@ -121,6 +149,11 @@ def audit(
             write_html(result, html)
         if png is not None:
             write_png(result, png)
+    if records is not None:
+        from dosimeter.audits.record_risk import write_risk
+
+        write_risk(result.risk_table(), records)
+        err.print(f"{records} says how exposed each record is; it names members, so keep it safe.", markup=False)
     if json:
         print_json(result.to_dict())
         return
@@ -128,22 +161,37 @@ def audit(
 
 
 def _model(file: Path, given: _OfModel, options: Mapping[str, Any]) -> Audit:
-    from dosimeter._validate import InputError
     from dosimeter.accounting import DpSgd
     from dosimeter.audits.model import audit_model
+
+    members, nonmembers = _records(file, given)
+    made = read_references(given.references, given.masks, given.attack).keywords()
+    noise = given.noise_multiplier
+    return audit_model(
+        str(file),
+        members=members,
+        nonmembers=nonmembers,
+        mechanism=None if noise is None else DpSgd(noise, given.sample_rate, given.steps),
+        guard="strict" if given.strict else True,
+        **made,
+        **options,
+    )
+
+
+def _plan(file: Path, given: _OfModel, *, json: bool) -> None:
+    members, nonmembers = _records(file, given)
+    show_plan(file, read_references(given.references, given.masks, given.attack), members, nonmembers, json=json)
+
+
+def _records(file: Path, given: _OfModel) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    """The members and the non-members of a model."""
+    from dosimeter._validate import InputError
     from dosimeter.models import dataset
 
     if given.members is None or given.nonmembers is None:
         raise InputError(f"{file} is a model; pass its records with --members and --nonmembers.")
-    noise = given.noise_multiplier
-    return audit_model(
-        str(file),
-        members=dataset(given.members, label=given.label),
-        nonmembers=dataset(given.nonmembers, label=given.label),
-        mechanism=None if noise is None else DpSgd(noise, given.sample_rate, given.steps),
-        guard="strict" if given.strict else True,
-        **options,
-    )
+    first, second = (dataset(side, label=given.label, any_target=True) for side in (given.members, given.nonmembers))
+    return first, second
 
 
 def _scores(file: Path, given: _OfModel, options: Mapping[str, Any]) -> Audit:
@@ -174,8 +222,14 @@ def show_audit(result: Audit) -> None:
         table(
             f"Measured by this attack: AUC {result.curve.auc:.4f}",
             ["FPR", "TPR measured", f"true TPR at least ({confidence} each)"],
-            [_rates(point) for point in result.curve.tpr_at_fpr],
+            [_rates(point.fpr, point.tpr, point.limit) for point in result.curve.tpr_at_fpr],
         )
+        if result.curve.tnr_at_fnr:
+            table(
+                "The other end: non-members that are told for sure",
+                ["FNR", "TNR measured", f"true TNR at least ({confidence} each)"],
+                [_rates(point.fnr, point.tnr, point.limit) for point in result.curve.tnr_at_fnr],
+            )
     _words("Proven", result.risk.words)
     if result.region is not None:
         out.print(str(result.region), markup=False)
@@ -202,9 +256,8 @@ def _words(heading: str, lines: Sequence[str]) -> None:
         _listed(("·", line) for line in lines)
 
 
-def _rates(point: TprAtFpr) -> tuple[str, ...]:
-    """A measured TPR and what a test with this true FPR is sure to reach."""
-    shown = (point.fpr, point.tpr, point.limit)
+def _rates(*shown: float | None) -> tuple[str, ...]:
+    """A rate, the one measured at it, and what a test with the first as its true rate is sure to reach."""
     return tuple("no limit" if rate is None else f"{100 * rate:.3g} %" for rate in shown)
 
 

@@ -87,7 +87,7 @@ def _digits(seed: int) -> tuple[Any, Any, Any]:
 
 
 def _star(audit: Audit) -> str:
-    """Epsilon* in its parametric form, or that it cannot be told."""
+    """Epsilon* in its parametric form, or a dash where it has no value."""
     found = next((e for e in audit.estimates if e.method == "epsilon-star-parametric"), None)
     return "–" if found is None or not found.details["measurable"] else number(found.epsilon)
 

@@ -23,7 +23,9 @@ OPTIONS = {
     "require_neighbours": "--require-neighbours",
     "require_no_shift": "--require-no-shift",
 }
-DEPRECATED = "note: --require-no-shift is deprecated: a shift fails anyway, it only asks that somebody looked for one"
+DEPRECATED = (
+    "note: --require-no-shift is deprecated: a shift fails anyway; the option only requires that the check was made"
+)
 
 
 MaxEpsilon = Annotated[float | None, typer.Option("--max-epsilon", help="Fail if more than this ε is proven.")]
@@ -44,9 +46,9 @@ Neighbours = Annotated[
 ]
 NoShift = Annotated[
     bool,
-    typer.Option("--require-no-shift", help="Deprecated: a shift fails anyway. Fails also if nobody looked for one."),
+    typer.Option("--require-no-shift", help="Deprecated: a shift fails anyway. Fails also if the check was not made."),
 ]
-AllowShift = Annotated[bool, typer.Option("--allow-shift", help="Let a shift that was found through.")]
+AllowShift = Annotated[bool, typer.Option("--allow-shift", help="Let an audit through although a shift was found.")]
 AllowUndecided = Annotated[
     bool, typer.Option("--allow-undecided", help="Let an audit through that could not have failed.")
 ]

@@ -44,7 +44,9 @@ def run(
     engine: Engine = None,
     workers: Annotated[int | None, typer.Option("--workers", help="Processes; one for each core by default.")] = None,
     memory: Annotated[str | None, typer.Option("--memory", help="Limit for all workers together, e.g. 4GB.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed of every random choice, not the file's.")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Seed of every random choice, instead of the file's.")
+    ] = None,
     changes: Changes = None,
     html: Annotated[
         Path | None, typer.Option("--out", help="Write the page here (default: FILE or NAME with .html).")

@@ -53,7 +53,7 @@ def sign(
         signature = make(text, key) if key is not None else None
     if new_key is not None:
         public = new_keys(new_key)
-        err.print(f"written: {new_key} (keep it secret) and {public} (give it to who checks)", markup=False)
+        err.print(f"written: {new_key} (keep it secret) and {public} (give it to whoever checks audits)", markup=False)
         signature = signature or (make(text, new_key) if file is not None else None)
     if file is None or signature is None:
         return

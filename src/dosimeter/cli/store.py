@@ -47,7 +47,7 @@ def ls(folder: Folder, json: JsonFlag = False) -> None:
         return
     rows = [(e.key[:12], e.created, size(e.bytes), ", ".join(e.arrays), _brief(e.info)) for e in entries]
     total = sum(entry.bytes for entry in entries)
-    table(f"{len(entries)} entries, {size(total)}", ["key", "created (UTC)", "size", "arrays", "info"], rows)
+    table(f"{_entries(len(entries))}, {size(total)}", ["key", "created (UTC)", "size", "arrays", "info"], rows)
 
 
 @store.command()
@@ -65,10 +65,18 @@ def verify(folder: Folder, json: JsonFlag = False) -> None:
     elif damaged:
         for key in damaged:
             out.print(f"damaged: {key}", soft_wrap=True)
-        out.print("They were moved to quarantine/; the next run computes them again.")
+        out.print(_moved(folder, damaged), soft_wrap=True)
     else:
         out.print("Every entry is intact.")
     raise typer.Exit(1 if damaged else 0)
+
+
+def _moved(folder: Path, damaged: list[str]) -> str:
+    """What became of the damaged entries: some may lie in a folder that others own."""
+    stuck = sum(any((folder / key[:2]).glob(f"{key}.*")) for key in damaged)
+    if not stuck:
+        return "They were moved to quarantine/; the next run computes them again."
+    return f"{stuck} of {len(damaged)} could not be moved to quarantine/: check who may write to the store."
 
 
 @store.command()
@@ -106,7 +114,8 @@ def gc(
     if json:
         print_json({**vars(removed), "removed": yes})
         return
-    found = f"{len(removed.keys)} entries and {removed.leftovers} leftovers, {size(removed.bytes)} in all"
+    leftovers = "1 leftover" if removed.leftovers == 1 else f"{removed.leftovers} leftovers"
+    found = f"{_entries(len(removed.keys))} and {leftovers}, {size(removed.bytes)} in all"
     out.print(f"Removed {found}." if yes else f"Would remove {found}; nothing was removed: add --yes.")
 
 
@@ -127,7 +136,7 @@ def export(
     if json:
         print_json({"target": str(target), "keys": keys})
     else:
-        out.print(f"Copied {len(keys)} entries to {target}.", markup=False, soft_wrap=True)
+        out.print(f"Copied {_entries(len(keys))} to {target}.", markup=False, soft_wrap=True)
 
 
 @contextmanager
@@ -174,6 +183,10 @@ def _seconds(text: str) -> float:
         if number != text.strip() and number.strip().replace(".", "", 1).isdecimal():
             return float(number) * seconds
     raise InputError(f"--older-than must be a number with d, h, min or s, got {text!r}; pass e.g. 30d.")
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"
 
 
 def size(count: int) -> str:

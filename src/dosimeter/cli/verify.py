@@ -24,8 +24,8 @@ def verify(
 ) -> None:
     """Recompute every bound of an audit from the counts that it carries, offline.
 
-    Exit code 0: every number that can be recomputed follows. 2: this is not a valid audit. Numbers that are no bounds,
-    such as Epsilon\\*, need the data.
+    Exit code 0: every number that can be recomputed follows. 2: this is not a valid audit. Numbers that are not
+    bounds, such as Epsilon\\*, need the data.
 
     Example: an audit, and the scores that it was made of
 
@@ -67,8 +67,9 @@ def verify(
 
 def _summary(valid: bool, wrong: int) -> str:
     if valid:
-        return "Valid: no number contradicts its evidence. Who made the file, only a signature can say."
-    return f"Not a valid audit: {wrong} of its parts do not follow from the evidence."
+        return "Valid: no number contradicts its evidence. Only a signature can say who made the file."
+    parts = "1 of its parts does" if wrong == 1 else f"{wrong} of its parts do"
+    return f"Not a valid audit: {parts} not follow from the evidence."
 
 
 def read_data(path: Path, audit: Audit) -> Scores | OneRun:

@@ -25,9 +25,9 @@ Read = Callable[[Sequence[Path]], Contents]
 
 
 def archive(bits: int, classes: int, *, features: str, labels: str | None = None) -> Read:
-    """The reader of a .tgz whose member `features` has a row of bits a line.
+    """The reader of a .tgz whose member `features` has one row of bits in each line.
 
-    The class is in the member `labels`, one a line, or else before the bits.
+    The class is in the same line of the member `labels`, or else before the bits.
     """
     return partial(_archive, bits=bits, classes=classes, features=features, labels=labels)
 

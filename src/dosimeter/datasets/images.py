@@ -83,7 +83,7 @@ def cifar_binary(paths: Sequence[Path]) -> Contents:
         for name, stream in members:
             data = stream.read()
             if not data or len(data) % size:
-                raise InputError(f"{path}: {name} has {len(data)} bytes, no multiple of {size}; get the file again.")
+                raise InputError(f"{path}: {name} has {len(data)} bytes, not a multiple of {size}; get the file again.")
             batches[name] = np.frombuffer(data, np.uint8).reshape(-1, size)
     train, test = np.concatenate([batches[name] for name in _BATCHES[:-1]]), batches[_BATCHES[-1]]
     parts = [train[:, 1:].reshape(-1, *_CIFAR), train[:, 0], test[:, 1:].reshape(-1, *_CIFAR), test[:, 0]]

@@ -1,7 +1,7 @@
 """Dataset sensitivity: which neighbouring data set is the most (or the least) dissimilar (Bernau et al. 2021).
 
 Unbounded neighbours drop a record x of D, ranked by Σ d(x, x') over the other records of D. Bounded neighbours put a
-record of U∖D in the place of a record of D, ranked by the distance of the two. All pairs are looked at, in blocks.
+record of U∖D in the place of a record of D, ranked by the distance of the two. All pairs are compared, in blocks.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def bounded(
 ) -> NeighbourChoice:
     """The `count` pairs (record of D, record of U∖D) with the largest (`most=False`: smallest) distance.
 
-    Which records of U are in D is told by `rows_of_d`, their rows in U; without it, every record of U that equals a
+    `rows_of_d` names the records of U that are in D, by their rows in U; without it, every record of U that equals a
     record of D in all values counts as one of D. `distance` as in `unbounded`; equal distances come in the order of
     the rows of D, then of U.
     """
@@ -216,7 +216,8 @@ def _watched(blocks: list[tuple[slice, slice]], progress: bool) -> _Blocks:
     if not progress or sys.stderr is None:
         yield from blocks
     elif not sys.stderr.isatty():
-        print(f"dosimeter: comparing records, {len(blocks)} blocks of pairs.", file=sys.stderr, flush=True)
+        count = "1 block" if len(blocks) == 1 else f"{len(blocks)} blocks"
+        print(f"dosimeter: comparing records, {count} of pairs.", file=sys.stderr, flush=True)
         yield from blocks
     else:
         from rich.console import Console

@@ -74,9 +74,9 @@ def _read_marker(folder: Path) -> str | None:
             fields = json.loads(file.read(10_000))
             found, seal = fields["format"], fields["seal"]
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise DamageError("it is no marker") from None
+            raise DamageError("it is not a marker") from None
     if found != _FORMAT or not (seal is None or (isinstance(seal, str) and seal.isascii())):
-        raise DamageError("it is no marker")
+        raise DamageError("it is not a marker")
     return seal
 
 

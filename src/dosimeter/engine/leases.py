@@ -50,7 +50,7 @@ class Leases:
                     return True
                 if not self._void(lease):
                     return False
-            except OSError:  # no links on this file system, no permission, no space: everybody for himself
+            except OSError:  # no links on this file system, no permission, no space: every process for itself
                 return True
             else:
                 self._held.add(key)

@@ -90,7 +90,7 @@ class RunOptions:
             raise InputError(f"{name} was passed beside run; pass run=RunOptions({name}=…) alone.")
         said = ", ".join(f"{name}=…" for name in keywords)
         warnings.warn(
-            f"{caller}({said}) is deprecated and goes with the next version; pass run=RunOptions({said}).",
+            f"{caller}({said}) is deprecated and will be removed in the next version; pass run=RunOptions({said}).",
             DeprecationWarning,
             stacklevel=depth,
         )

@@ -66,7 +66,7 @@ def violation(n: int, level: FloatArray) -> FloatArray:
 
 
 def _poisson_window(mean: FloatArray) -> tuple[IntArray, FloatArray]:
-    """First value and probabilities of Poisson(mean) around its mean, one row a mean."""
+    """First value and probabilities of Poisson(mean) around its mean, one row for each mean."""
     spread = _TAIL * np.sqrt(mean) + 12
     first = np.maximum(np.floor(mean - spread), 0).astype(np.int64)
     value = first[:, None] + np.arange(int(np.max(np.ceil(mean + spread) - first)) + 1)

@@ -1,6 +1,6 @@
 """An anytime-valid test of a claimed guarantee, while the runs come in.
 
-One run of the game: a fair coin S decides whether the record is in, the mechanism runs afresh, and its output gets
+In each run a fair coin S decides whether the record is in, the mechanism runs afresh, and its output gets
 a score. Under (ε, δ) the payoff 1[E](1[S=1] − e^ε 1[S=0]) of an event E has mean at most δ/2, and so has its mirror
 image; the sum of two such payoffs has mean at most δ. Whoever bets on them against a true claim ever multiplies the
 wealth by 1/α with probability at most α (Ville). Here the wealth is spread over events, stakes and, for a claimed
@@ -184,7 +184,7 @@ class ClaimTest:
         self.update_many([score], [included])
 
     def update_many(self, scores: Any, included: Any) -> None:
-        """Take in runs in the order of time."""
+        """Take in runs, the earliest first."""
         values, inside = check.finite_array("scores", scores), check.bits("included", included)
         if values.size != inside.size:
             raise InputError(f"scores has {values.size} runs but included has {inside.size}; they must pair up.")
@@ -349,7 +349,7 @@ def claim(
     profile: Profile | None = None,
     thresholds: Sequence[float] | None = None,
 ) -> Estimate:
-    """Test the claim "(ε, δ)-DP", or a whole claimed profile, on independent runs in the order of time.
+    """Test the claim "(ε, δ)-DP", or a whole claimed profile, on independent runs, the earliest first.
 
     Each record of `evidence` is one independent run: the score of its output, and whether the record in question was
     in, by a fair coin.

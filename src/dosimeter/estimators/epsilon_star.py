@@ -218,7 +218,7 @@ def _stated(found: _Measured, form: str, delta: float, confidence: float) -> Est
         interval = f"{percent(confidence)} bootstrap interval {number(low)} to {number(high)}"
     if found.why_not:
         claim = (
-            f"Epsilon* of this model cannot be told in the {form} form at δ = {delta:.3g}: {found.why_not}. "
+            f"Epsilon* of this model cannot be computed in the {form} form at δ = {delta:.3g}: {found.why_not}. "
             "That is not evidence of privacy."
         )
     else:

@@ -16,7 +16,7 @@ from dosimeter.estimate import plain
 MOST_FITTED = 5_000  # records used in a fit; the error of the fit is then far below what 1000 samples can show
 _VARIANCE_FLOOR = 1e-8  # as a share of the variance of all losses
 _MOST_STEPS = 300
-_TOLERANCE = 1e-6  # gain in log-likelihood a record at which EM stops
+_TOLERANCE = 1e-6  # gain in log-likelihood per record at which EM stops
 
 
 class NormalMixture(NamedTuple):

@@ -195,7 +195,7 @@ def _in_counts(proof: Proof, game: str, neighbours: str, unit: str, confidence: 
     return text
 
 
-_REVERSED = 5.0  # standard errors below one half, which is no chance at any size
+_REVERSED = 5.0  # standard errors below one half, which is not chance at any size
 
 
 def _warnings(evidence: Scores | OneRun, scores: check.FloatArray, member: check.BoolArray) -> tuple[str, ...]:

@@ -210,7 +210,7 @@ def panoramia(
         validity=Validity.EXPLORATORY if naive else Validity.MEASUREMENT,
         claim=f"PANORAMIA measures ε̃ = {number(measured)} ({number(both.bound)} with the model less {number(c.bound)} "
         f"without it, {percent(confidence)} confidence{', thresholds chosen on the same data' if naive else ''}): a "
-        "measurement, a lower bound on ε only if the baseline is as good as any can be.",
+        "measurement, and a lower bound on ε only if no baseline can do better.",
         warnings=tuple(warnings),
         details={
             "c_lb": c.bound,

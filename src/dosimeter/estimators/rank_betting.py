@@ -150,8 +150,8 @@ def rank_betting(
         confidence,
         "rank betting",
         Validity.FINITE_SAMPLE,
-        f" {int(right.sum())} of {right.size} guesses about {total} audit records were right; the bets on them, the "
-        "surest first, hold for every number of guesses at once.",
+        f" {int(right.sum())} of {right.size} guesses about {total} audit records were right. The bound counts the "
+        "surest of them first and holds wherever the counting stops.",
         neighbours="add/remove",
         warnings=warnings,
         details={

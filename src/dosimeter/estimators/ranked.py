@@ -43,7 +43,7 @@ _DELTA_SHARE = 0.5  # the allowance is the least one whose failure costs no more
 
 
 class Walk(NamedTuple):
-    """The ε below which a walk rejects everything, and the look that did it."""
+    """The ε below which a walk rejects everything, and the checkpoint that did it."""
 
     epsilon: float
     order: str
@@ -199,7 +199,7 @@ def _best_look(order: str, points: IntArray, correct: IntArray, level: _Level) -
 
 
 def _promising(points: IntArray, correct: IntArray, level: FloatArray, most: int = 8) -> IntArray:
-    """In each row the looks with the highest Wilson limits: one that is left out can only make the bound lower."""
+    """In each row the checkpoints with the highest Wilson limits: leaving one out can only lower the bound."""
     if points.size <= most:
         return np.broadcast_to(np.arange(points.size), correct.shape)
     z2 = special.ndtri(np.clip(level, 1e-300, 0.5)) ** 2
@@ -221,7 +221,7 @@ def logit_bound(guesses: Any, correct: Any, level: float | FloatArray) -> FloatA
 
 @lru_cache(maxsize=4096)
 def largest_provable(records: int, delta: float, alpha: float, *, order: str = "mixed") -> float:
-    """The bound that a perfect attack on this many records of the game would get."""
+    """The bound that a perfect attack on this many audit records would get."""
     points = walk.checkpoints(records)[-1:]  # all right: the more guesses, the better
     return max(
         _best_look(name, points, points, _Level(records, delta * _delta_factor(name), share * alpha)).epsilon

@@ -22,8 +22,8 @@ NAIVE_WARNING = (
 
 
 WORSE_THAN_CHANCE = (
-    "the guesses are worse than chance, which proves nothing: if they were meant the other way round, turn the scores "
-    "round, or swap tp with fn and fp with tn, before you look"
+    "the guesses are worse than chance, which proves nothing: if they were meant the other way round, negate the "
+    "scores, or swap tp with fn and fp with tn, before you look"
 )
 
 

@@ -38,7 +38,7 @@ def _all_checkpoints() -> IntArray:
 
 
 def checkpoints(records: int) -> IntArray:
-    """The numbers of guesses at which a walk over `records` records is looked at."""
+    """The numbers of guesses at which a walk over `records` records is checked."""
     points = _all_checkpoints()
     return points[: int(np.searchsorted(points, records, "right"))]
 
@@ -68,7 +68,7 @@ def limits(points: IntArray, q: FloatArray, level: FloatArray) -> IntArray:
 
 
 def _binomial_window(trials: int, q: FloatArray) -> tuple[IntArray, FloatArray]:
-    """First value and probabilities of Bin(trials, q) around its mean, one row a q."""
+    """First value and probabilities of Bin(trials, q) around its mean, one row for each q."""
     spread = _TAIL * np.sqrt(trials * q * (1 - q)) + 8
     first = np.clip(np.floor(trials * q - spread), 0, trials).astype(np.int64)
     last = np.clip(np.ceil(trials * q + spread), 0, trials).astype(np.int64)
@@ -142,7 +142,7 @@ def level_table() -> WalkLevels:
 
 
 def local_levels(records: int, alphas: FloatArray) -> FloatArray:
-    """One local level a band of BAND_EDGES, each valid at its own alpha; 0 where alpha ≤ 0."""
+    """One local level for each band of BAND_EDGES, each valid at its own alpha; 0 where alpha ≤ 0."""
     table = level_table()
     points = checkpoints(records).size
     tabulated = min(points, table.alpha.shape[0])

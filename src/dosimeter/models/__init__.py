@@ -2,8 +2,26 @@
 
 from dosimeter.models._access import access
 from dosimeter.models.black_box import BlackBox
+from dosimeter.models.hard_labels import HardLabels
 from dosimeter.models.hugging_face import HuggingFace, Sequences
+from dosimeter.models.multi_label import MultiLabel
 from dosimeter.models.outputs import Losses, Outputs
+from dosimeter.models.perturbation import Perturbation
+from dosimeter.models.regression import Predictions
+from dosimeter.models.task import task_of
 from dosimeter.records import dataset
 
-__all__ = ["BlackBox", "HuggingFace", "Losses", "Outputs", "Sequences", "access", "dataset"]
+__all__ = [
+    "BlackBox",
+    "HardLabels",
+    "HuggingFace",
+    "Losses",
+    "MultiLabel",
+    "Outputs",
+    "Perturbation",
+    "Predictions",
+    "Sequences",
+    "access",
+    "dataset",
+    "task_of",
+]

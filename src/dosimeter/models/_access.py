@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dosimeter._validate import InputError, show
-from dosimeter.models.black_box import BlackBox
+from dosimeter.models.black_box import Batched, BlackBox
 from dosimeter.models.estimator import Estimator
 from dosimeter.models.function import Function
 from dosimeter.models.onnx_file import OnnxFile
@@ -78,12 +78,30 @@ def access(
     if hasattr(model, "predict"):
         raise InputError(
             f"{type(model).__name__} has neither predict_proba nor decision_function; pass a classifier, or a function "
-            "that returns probabilities or logits."
+            "that returns probabilities or logits; audit_model takes labels alone with outputs='labels'."
         )
     raise InputError(
         f"model must be a classifier, a torch module, a path to an .onnx file, a HuggingFace(model, tokenizer) or a "
         f"function, got {show(model)}; pass one of these."
     )
+
+
+def asked_by(model: Any, method: str | None = None, *, batch_size: int | None = None, device: Any = None) -> Batched:
+    """A model as a function of batches, whatever its answers mean.
+
+    Of an estimator in the manner of scikit-learn `method` is asked; modules, files and functions have one answer.
+    """
+    if isinstance(model, Batched):
+        return model
+    if method is not None and hasattr(model, method) and not isinstance(model, BlackBox):
+        _refuse_options("a scikit-learn estimator", {"device": device})
+        return Function(getattr(model, method), batch_size=batch_size)
+    if hasattr(model, "predict") and not callable(model):
+        raise InputError(f"{type(model).__name__} has no {method or 'output of several labels'}; pass a function.")
+    box = access(model, batch_size=batch_size, device=device)
+    if not isinstance(box, Batched):
+        raise InputError(f"{type(model).__name__} gives neither numbers nor labels; pass another kind of model.")
+    return box
 
 
 def _refuse_options(what: str, options: dict[str, Any]) -> None:

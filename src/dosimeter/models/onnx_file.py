@@ -137,7 +137,7 @@ class OnnxFile(Batched):
             )
         with np.errstate(over="ignore", invalid="ignore"):
             cast = array.astype(wanted)
-        same = np.isfinite(cast) if wanted.kind == "f" else cast == array
+        same = np.isfinite(cast) | np.isnan(array) if wanted.kind == "f" else cast == array
         if not same.all():
             what = "are too large for" if wanted.kind == "f" else "are not whole numbers of"
             raise InputError(f"{self.path} expects {_signature([self.input])}, but some values of X {what} this type.")

@@ -14,6 +14,7 @@ from dosimeter.estimators.losses import losses_from_logits, losses_from_probabil
 from dosimeter.records import fetched, labels
 
 Kind = Literal["logits", "log-probabilities", "probabilities"]
+Answer = Literal["logits", "log-probabilities", "probabilities", "predictions", "labels"]
 Array = npt.NDArray[Any]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _ROW_SUM_TOLERANCE = 1e-3
@@ -22,13 +23,18 @@ _ROUNDING = 1e-6  # a softmax in single precision may pass 0 or 1 by this much
 
 @dataclass(frozen=True)
 class Losses:
-    """One loss for each record, low for a likely member, and what was lost on the way to it."""
+    """One loss for each record, low for a likely member, and what was lost on the way to it.
+
+    `signals` are what attacks with reference models compare, where it is not minus the loss: true minus predicted
+    numbers of a regression, or how stable labels are.
+    """
 
     values: FloatArray
     clipped: int
-    kind: Kind
+    kind: Answer
     warnings: tuple[str, ...] = ()
     correct: BoolArray | None = field(default=None, repr=False)  # is the true class the model's first choice?
+    signals: FloatArray | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

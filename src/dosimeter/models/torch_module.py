@@ -68,7 +68,7 @@ def checked_device(device: Any) -> Any:
         return torch.empty(0, device=device).device
     except Exception as error:
         raise InputError(
-            f"device {show(device)} is not usable ({show(str(error), 80)}); pass e.g. 'cpu' or 'cuda'."
+            f"device {show(device)} cannot be used here ({show(str(error), 80)}); pass e.g. 'cpu'."
         ) from None
 
 

@@ -162,7 +162,7 @@ def _probe_torch(subject: Subject, chosen: npt.NDArray[np.bool_]) -> _Probe:
 
 
 def _probe_foreign(subject: Subject, chosen: npt.NDArray[np.bool_]) -> _Probe:
-    """One training of the user's own."""
+    """One training by the user's function."""
     start = time.monotonic()
     try:
         model = subject.train(np.flatnonzero(chosen[0]), 0)

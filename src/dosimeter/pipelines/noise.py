@@ -84,7 +84,7 @@ def choose_noise(
         records: Training records.
         batch_size: (Expected) records in a batch.
         epochs: Passes over the data.
-        belief: The largest belief that a person is in the data which is tolerable, from 50 % beforehand.
+        belief: The largest tolerable belief that a person is in the data, for somebody who started at 50 %.
         advantage: The largest TPR − FPR that is tolerable.
         tpr: The largest TPR that is tolerable, at the rate `fpr`.
         fpr: The FPR that `tpr` is for.

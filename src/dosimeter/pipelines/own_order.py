@@ -12,7 +12,7 @@ from dosimeter._validate import IntArray
 from dosimeter.audits.result import Audit
 from dosimeter.pipelines.subjects import Places
 
-COORDINATES = "dirac"  # canaries whose points are coordinates of a gradient, not records
+COORDINATES = ("dirac", "dirac-gradients-only")  # canaries whose points are coordinates of a gradient, not records
 
 Value = TypeVar("Value")
 Changes: TypeAlias = Mapping[str, Callable[[Any], Any]]
@@ -37,7 +37,7 @@ def in_own_order(audit: Audit, places: Places, canaries: str | None = None) -> A
         return _changed(pair, {"removed": rows, "added": held_out})
 
     evidence = _changed(audit.guard.evidence, {"duplicate_pairs": pairs, "near_duplicate_pairs": pairs})
-    metadata: Changes = {"neighbour": neighbour} | ({} if canaries == COORDINATES else {"points": points})
+    metadata: Changes = {"neighbour": neighbour} | ({} if canaries in COORDINATES else {"points": points})
     details: Changes = {"neighbour": neighbour, "points": records, "candidates": records}
     return replace(
         audit,

@@ -104,7 +104,7 @@ def subject(config: settings.Config, *, base: Path) -> Subject:
         What is audited.
 
     Raises:
-        InputError: If the data cannot be read, or a setting does not suit them.
+        InputError: If the data cannot be read, or a setting does not fit them.
     """
     with import_path(base):
         return _subject(config, base)
@@ -351,7 +351,7 @@ class SklearnTraining:
             if "random_state" in made.get_params() and "random_state" not in self.options:
                 made.set_params(random_state=seed % 2**32)
         except TypeError as error:
-            raise InputError(f"model.options do not suit {self.kind.__name__}: {error}.") from None
+            raise InputError(f"model.options do not fit {self.kind.__name__}: {error}.") from None
         return made
 
     def __call__(self, indices: IntArray, seed: int) -> Any:

@@ -1,13 +1,14 @@
 """Records and labels, read in one place: (X, y) in arrays, files and torch datasets; some of them; a fingerprint."""
 
-from dosimeter.records.forms import KINDS, Array, count, fetched, fingerprint, joined, kind_of, take
-from dosimeter.records.pairs import array, class_numbers, labels, numbers, pair, parted
+from dosimeter.records.forms import KINDS, Array, count, fetched, fingerprint, joined, kind_of, missing_values, take
+from dosimeter.records.pairs import array, class_codes, class_numbers, labels, numbers, pair, parted, targets
 from dosimeter.records.reader import dataset, file_labels, unmasked
 
 __all__ = [
     "KINDS",
     "Array",
     "array",
+    "class_codes",
     "class_numbers",
     "count",
     "dataset",
@@ -17,9 +18,11 @@ __all__ = [
     "joined",
     "kind_of",
     "labels",
+    "missing_values",
     "numbers",
     "pair",
     "parted",
     "take",
+    "targets",
     "unmasked",
 ]

@@ -55,6 +55,21 @@ def take(X: Any, rows: Any) -> Any:
     return X[rows]
 
 
+def frame_numbers(frame: Any) -> npt.NDArray[np.float64]:
+    """The columns of a data frame that hold numbers, NaN where one is missing."""
+    numeric = frame.select_dtypes(include="number") if hasattr(frame, "select_dtypes") else frame.to_frame()
+    columns = [numeric[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in numeric.columns]
+    return np.stack(columns, axis=1) if columns else np.empty((len(frame), 0))
+
+
+def missing_values(X: Any) -> int:
+    """How many values of a table are missing; 0 for records of another form."""
+    if hasattr(X, "iloc"):
+        return int(np.asarray(X.isna()).sum())
+    array = X if isinstance(X, np.ndarray) else None
+    return int(np.isnan(array).sum()) if array is not None and array.dtype.kind == "f" else 0
+
+
 def kind_of(X: Any, *, name: str = "members") -> str:
     """tabular, image or text, read from the form of the records."""
     if isinstance(X, str):
@@ -128,11 +143,26 @@ def _of_array(array: Array) -> Iterator[Any]:
 def joined(first: Any, second: Any) -> Any:
     """Two sets of records of the same form as one."""
     if hasattr(first, "iloc"):
-        import pandas
-
-        return pandas.concat([first, second], ignore_index=True)
+        return _joined_frames(first, second)
     if hasattr(first, "tocsr"):
         from scipy import sparse
 
         return sparse.vstack([first, second]).tocsr()
     return [*first, *second] if isinstance(first, list) else np.concatenate([first, second])
+
+
+def _joined_frames(first: Any, second: Any) -> Any:
+    """Two data frames as one; a column of categories stays one, also where the sides know different ones."""
+    import pandas
+
+    if not hasattr(first, "columns"):
+        return pandas.concat([first, second], ignore_index=True)
+    if list(first.columns) != list(second.columns):
+        raise InputError("members and nonmembers have different columns; pass tables with the same columns.")
+    both = pandas.concat([first, second], ignore_index=True)
+    for name in first.columns:
+        sides = first[name], second[name]
+        if all(isinstance(side.dtype, pandas.CategoricalDtype) for side in sides) and sides[0].dtype != sides[1].dtype:
+            known = sides[0].cat.categories.union(sides[1].cat.categories, sort=False)
+            both[name] = pandas.Categorical(both[name], categories=known)
+    return both

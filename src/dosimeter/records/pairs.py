@@ -70,6 +70,64 @@ def class_numbers(name: str, values: Any, count: int) -> npt.NDArray[np.int64]:
     return whole
 
 
+def class_codes(
+    name: str, values: Any, count: int, names: tuple[str, ...] | None = None
+) -> tuple[npt.NDArray[np.int64], tuple[str, ...] | None]:
+    """Class numbers from 0 and the names that they stand for: words are numbered in the order of the alphabet.
+
+    Without words the names are None. `names` are those of other records, which these must share.
+    """
+    words = array(name, values)
+    if words.ndim == 2 and words.shape[1] == 1:
+        words = words[:, 0]
+    if words.dtype.kind not in "UTO":
+        return class_numbers(name, words, count), None
+    texts = labels(words, count)
+    if texts.dtype.kind != "U":
+        return class_numbers(name, texts, count), None
+    known = tuple(np.unique(texts).tolist()) if names is None else names
+    place = np.searchsorted(known, texts).clip(0, len(known) - 1)
+    strange = np.asarray(known)[place] != texts
+    if strange.any():
+        raise InputError(
+            f"{name} holds {check.show(str(texts[strange][0]))}, which is not a class of the data "
+            f"({check.show(list(known), 90)}); remove these records or correct the labels."
+        )
+    return place.astype(np.int64), known
+
+
+def targets(y: Any, records: int | None = None) -> Array:
+    """What a model predicts: labels as `labels` gives them, numbers (float64), or 0 and 1 for each of several labels.
+
+    Whole numbers are labels; what else they may be is for the model to decide.
+    """
+    raw = None if y is None else array("labels", fetched(y))
+    if raw is not None and raw.ndim == 2 and raw.shape[1] > 1:
+        return _several_labels(raw, records)
+    if raw is not None and raw.dtype.kind == "f" and raw.size and np.isfinite(raw).all():
+        flat = raw[:, 0] if raw.ndim == 2 else raw
+        if flat.ndim == 1 and (flat != np.floor(flat)).any():
+            if records is not None and flat.size != records:
+                raise InputError(f"there are {flat.size} labels but {records} records; they must pair up.")
+            return flat.astype(np.float64)
+    return labels(y, records)
+
+
+def _several_labels(raw: Array, records: int | None) -> Array:
+    if records is not None and len(raw) != records:
+        raise InputError(f"there are {len(raw)} rows of labels but {records} records; they must pair up.")
+    if raw.dtype.kind not in "biuf" or not np.isin(raw, (0, 1)).all():
+        raise InputError(
+            f"labels have shape {raw.shape}; pass one label for each record, or 0 and 1 for each of several labels."
+        )
+    if (raw.sum(axis=1) == 1).all():
+        raise InputError(
+            f"labels have shape {raw.shape} with a single 1 in each row, not one column per class; pass one label for "
+            "each record: y.argmax(axis=1)."
+        )
+    return raw.astype(np.int64)
+
+
 def labels(y: Any, records: int | None = None) -> Array:
     """Labels as a flat array of whole numbers (int64) or strings."""
     if y is None:

@@ -13,27 +13,30 @@ import numpy as np
 from dosimeter._progress import Progress
 from dosimeter._validate import InputError, IntArray, show
 from dosimeter.reading import pick, read_columns
-from dosimeter.records.forms import Array, count, fetched
-from dosimeter.records.pairs import labels
+from dosimeter.records.forms import Array, count, fetched, frame_numbers
+from dosimeter.records.pairs import labels, targets
 
 _LOOK = 1000
 LABEL_COLUMNS = ("label", "y", "target", "class")
 
 
-def dataset(data: Any, *, label: str | None = None) -> tuple[Any, Any]:
+def dataset(data: Any, *, label: str | None = None, any_target: bool = False) -> tuple[Any, Any]:
     """Read records X and labels y, and check them.
+
+    A value of a table may be missing (NaN), since some models take that; none may be infinite.
 
     Args:
         data: A pair (X, y); the path of an .npz (arrays X and y, x and y, or features and labels), .csv or .parquet
             file (numeric columns and a label column); or a torch dataset of pairs. For language models, which need no
             labels, a list of texts, a list of rows of token numbers, a tokenizer's output, or a pair (X, None).
         label: The label column of a table; by default the one called label, y, target or class.
+        any_target: Whether y may also hold any numbers, or 0 and 1 for each of several labels.
 
     Returns:
         X and y; y is None where there are no labels.
 
     Raises:
-        InputError: If there are no records, a value is not finite, or records and labels do not pair up.
+        InputError: If there are no records, a value is infinite, or records and labels do not pair up.
 
     >>> X, y = dataset(([[0.0, 1.0], [2.0, 3.0]], ["no", "yes"]))
     >>> X.shape, y.tolist()
@@ -57,7 +60,7 @@ def dataset(data: Any, *, label: str | None = None) -> tuple[Any, Any]:
             f"{show(data)}; pass one of these."
         )
     X = _records(X)
-    return X, None if y is None else labels(y, count(X))
+    return X, None if y is None else (targets if any_target else labels)(y, count(X))
 
 
 def file_labels(path: str | os.PathLike[str], *, label: str | None = None) -> Array:
@@ -185,13 +188,12 @@ def _is_tokens(data: Any) -> bool:
 
 
 def _records(X: Any) -> Any:
-    """X as it is, refused when a number in it is not finite."""
+    """X as it is, refused when a number in it is infinite, or missing where records are not rows of a table."""
     X = unmasked(X) if isinstance(X, Mapping) else fetched(X)
     if _is_texts(X):
         return [str(text) for text in X]
     if hasattr(X, "iloc"):
-        numeric = X.select_dtypes(include="number") if hasattr(X, "select_dtypes") else X
-        _finite(np.asarray(numeric))
+        _refuse_infinite(~np.isinf(frame_numbers(X)))
         return X
     if hasattr(X, "tocsr"):
         X = X.tocsr()
@@ -208,7 +210,8 @@ def _records(X: Any) -> Any:
         raise InputError(f"X has shape {array.shape}; pass an array with one row for each record, at least one.")
     if array.dtype.kind not in "biuf":
         raise InputError(f"X must hold numbers, got type {array.dtype}; encode words as numbers first.")
-    _finite(array)
+    if array.dtype.kind == "f":
+        _refuse_infinite(~np.isinf(array) if array.ndim == 2 else np.isfinite(array))
     return array
 
 
@@ -227,11 +230,10 @@ def _ragged(X: Any) -> list[Array]:
     return rows
 
 
-def _finite(array: Array) -> None:
-    if array.dtype.kind == "f":
-        bad = ~np.isfinite(array).reshape(array.shape[0], -1).all(axis=1)
-        if bad.any():
-            raise InputError(
-                f"X[{int(np.argmax(bad))}] has a value that is not finite ({int(bad.sum())} of {bad.size} records); "
-                "remove or repair these records first."
-            )
+def _refuse_infinite(good: Array) -> None:
+    bad = ~good.reshape(good.shape[0], -1).all(axis=1)
+    if bad.any():
+        raise InputError(
+            f"X[{int(np.argmax(bad))}] has a value that is not finite ({int(bad.sum())} of {bad.size} records); "
+            "remove or repair these records first."
+        )

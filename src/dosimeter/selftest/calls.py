@@ -1,4 +1,4 @@
-"""What is on trial: estimators and audits, called as users call them."""
+"""What is tested: estimators and audits, called as users call them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Call(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Calls on trial with the mechanisms that fit them; costly ones have fewer trials, one in `every`."""
+    """Calls with the mechanisms that fit them; costly ones have fewer trials, one in `every`."""
 
     title: str
     calls: tuple[Call, ...]

@@ -213,7 +213,7 @@ ONE_RUN = (
     Mechanism("Gaussian μ=1", DELTA, GAUSSIAN_TRUTH, _noisy),
 )
 COINS = ONE_RUN[:3]
-RUNS = (ONE_RUN[0], ONE_RUN[1], ONE_RUN[3])  # independent runs: a public coin across them is another game
+RUNS = (ONE_RUN[0], ONE_RUN[1], ONE_RUN[3])  # independent runs: a public coin across them is another design
 
 
 # --- persons, classes, trainings --------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Play every call on every mechanism and count how often its bound exceeds the truth."""
+"""Make every call on every mechanism and count how often its bound exceeds the truth."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class CoverageRow:
 
 
 def groups(long: bool) -> tuple[Group, ...]:
-    """All that is on trial; the long form has calls that need more than NumPy and SciPy, where these are installed."""
+    """All calls that are tested; the long form has those that need more than NumPy and SciPy, where it is installed."""
     return (*GROUPS, *LONG) if long else GROUPS
 
 
@@ -66,7 +66,7 @@ def count_rows(long: bool = False) -> int:
 def rows(
     trials: int, records: int, seed: int = 0, *, long: bool = False, only: Sequence[str] | None = None
 ) -> Iterator[CoverageRow]:
-    """Play every call; a row is given as soon as it is done.
+    """Make every call; a row is given as soon as it is done.
 
     The seed decides the scores. Coins are fresh in every run, as they are for users.
 
@@ -75,7 +75,7 @@ def rows(
         records: Records of each kind in a trial, where the mechanism does not fix them.
         seed: Draws the same scores again.
         long: Whether to include what takes long.
-        only: The titles of the groups to play; all of them unless given.
+        only: The titles of the groups of calls to make; all of them unless given.
 
     Returns:
         The rows, group by group.

@@ -158,7 +158,7 @@ def _version(strategy: str, x: npt.NDArray[Any]) -> str:
 
 
 def _named(known: Identity, factory: Factory, template: Any, x: npt.NDArray[Any], *, keyed: bool) -> dict[str, Any]:
-    """What the keys of a store know of the factory; nothing where there is no store."""
+    """What the keys of a store know of the factory; nothing without a store."""
     if not keyed:
         return {"factory": None, "model": None}
     return {"factory": known.text, "model": _identity(factory, template, x)}

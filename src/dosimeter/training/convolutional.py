@@ -27,7 +27,7 @@ def has_none(module: Any) -> str | None:
     return None if any(isinstance(part, nn.Conv2d) for part in module.modules()) else "it has no Conv2d"
 
 
-def suits(module: Any) -> str | None:
+def why_not(module: Any) -> str | None:
     """Why a module cannot be trained this way with DP-SGD, or None."""
     nn = torch_module().nn
     kinds = [type(part) for part in module.modules() if next(part.parameters(recurse=False), None) is not None]

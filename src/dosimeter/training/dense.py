@@ -154,7 +154,7 @@ class _DenseGroup:
         factor = self._scale(counts, width)
         piece = -(-width // (self.recipe.accumulate * ALIGN)) * ALIGN
         keep = self._begin()
-        kept = 0.0 if canaries is None else keep * canaries.read(self.sums)
+        kept = 0.0 if canaries is None or canaries.subtract else keep * canaries.read(self.sums)
         for at in range(0, width, piece):
             buffers = self._buffers(min(piece, width - at), self.one_input)
             if not (self.same_rows and buffers.filled and piece >= width):
@@ -168,7 +168,7 @@ class _DenseGroup:
         if self.noise is not None:
             self._add_noise()
         if canaries is not None:
-            canaries.observe(canaries.read(self.sums) - kept, self.divisors)
+            canaries.observe(self.sums, self.divisors, kept)
         self._move()
 
     def _begin(self) -> float:

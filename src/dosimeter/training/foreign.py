@@ -285,13 +285,13 @@ def _variables_in(file: Path) -> dict[str, str]:
 
 
 def check_places(command: Sequence[str]) -> None:
-    """Refuse a command that is not told which rows to train on, or where to write."""
+    """Refuse a command that does not say where its rows and its outputs belong."""
     text = "\n".join(command)
     for short, place in SHORT.items():
         text = text.replace(short, place)
     missing = [place for place in PLACES if place not in text]
     if missing:
-        raise InputError(f"command must use {' and '.join(PLACES)}, and lacks {' and '.join(missing)}; add what lacks.")
+        raise InputError(f"command must use {' and '.join(PLACES)}, and lacks {' and '.join(missing)}; add that.")
 
 
 def _models(memberships: npt.ArrayLike, seeds: npt.ArrayLike) -> tuple[BoolArray, list[int]]:
@@ -330,10 +330,11 @@ class TrainForeign:
         given, records = task.arguments, shared["evaluate"]
         rows = np.flatnonzero(unpacked(given["members"], given["records"]))
         predictor = self.function.opened()(rows, task.seed)
-        return {"outputs": _checked(np.asarray(_ask(predictor, given["outputs"])(records)), len(records))}, {}
+        return {"outputs": _checked(np.asarray(predictor_of(predictor, given["outputs"])(records)), len(records))}, {}
 
 
-def _ask(predictor: Any, name: str | None) -> Callable[[Any], Any]:
+def predictor_of(predictor: Any, name: str | None = None) -> Callable[[Any], Any]:
+    """The method of a trained model that answers for records, or the model itself where it is a function."""
     if name is not None:
         return getattr(predictor, name)
     for method in ("predict_proba", "decision_function", "predict"):
@@ -347,7 +348,7 @@ def _ask(predictor: Any, name: str | None) -> Callable[[Any], Any]:
 def _checked(outputs: npt.NDArray[Any], count: int | None) -> npt.NDArray[Any]:
     if outputs.dtype.kind not in "biuf" or outputs.ndim == 0 or (count is not None and len(outputs) != count):
         shape = f"type {outputs.dtype}, shape {outputs.shape}"
-        raise UnusableError(f"it gave outputs of {shape}, not one number or row a record")
+        raise UnusableError(f"it gave outputs of {shape}, not one number or row per record")
     if not np.isfinite(outputs).all():
         raise UnusableError("its outputs are infinite or NaN")
     return outputs
@@ -370,7 +371,7 @@ def command_task(task: Task, shared: Arrays) -> tuple[dict[str, Any], dict[str, 
         except OSError as error:
             raise UnusableError(f"the command could not be started: {error}") from None
         sys.stderr.write(done.stderr)
-        ended = 128 - done.returncode if done.returncode > 128 else done.returncode  # as a shell tells of a signal
+        ended = 128 - done.returncode if done.returncode > 128 else done.returncode  # as a shell reports a signal
         if killed(ended):
             raise KilledError(f"the command was ended by {signal_name(ended)}")
         if done.returncode:
@@ -392,7 +393,7 @@ def _written(file: Path, name: str) -> npt.NDArray[Any]:
             names = check.show(", ".join(found.files) or "nothing")
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UnusableError(
-            f"the command wrote no array {name!r} to {{outputs}}, which is no .npz file of numbers: "
+            f"the command wrote no array {name!r} to {{outputs}}, which is not an .npz file of numbers: "
             f"{check.show(str(error))}"
         ) from None
     raise UnusableError(f"the command wrote no array {name!r} to {{outputs}}: it holds {names}")

@@ -165,7 +165,7 @@ class _Noise:
         if not self.silent:
             self._add(gradients)
         if canaries is not None:
-            canaries.observe(canaries.read(flat), self.divisors)
+            canaries.observe(flat, self.divisors)
 
     def _add(self, gradients: dict[str, Any]) -> None:
         sizes = [gradient[0].numel() for gradient in gradients.values()]

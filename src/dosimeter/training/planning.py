@@ -86,7 +86,7 @@ def _pick(template: Any, recipe: Recipe, few: tuple[Any, Any], strategy: str) ->
     against: dict[str, str | None] = {"sequential": None}
     against["dense"] = hindrance or (layers if isinstance(layers, str) else None)
     # Without DP the convolutional loop is the module's own, in another memory layout: nothing hinders it.
-    unsuited = convolutional.suits(template)
+    unsuited = convolutional.why_not(template)
     against["convolutional"] = (unsuited or hindrance) if recipe.dp is not None else convolutional.has_none(template)
     if strategy != "auto" and strategy != "functional":
         if against[strategy] is not None:
@@ -149,7 +149,7 @@ def _probe(strategy: str, template: Any, recipe: Recipe, data: Any, members: npt
 def _seconds(
     strategy: str, template: Any, recipe: Recipe, x: npt.NDArray[Any], members: npt.NDArray[np.bool_]
 ) -> float:
-    """A rough guess at the work: three forward passes a step, in groups about a third of that."""
+    """A rough guess at the work: three forward passes per step, in groups about a third of that."""
     torch = torch_module()
     counts = members.sum(axis=1).tolist()
     rows = torch.from_numpy(x[: recipe.batch(max(counts))].copy())

@@ -98,16 +98,22 @@ class Dirac:
 
     `coordinates` count through the trained parameters in the module's order. A canary that is `included` is one more
     record: it is drawn into batches at their rate and its gradient is added to the clipped sum before the noise. The
-    transcript's `canaries` are what an adversary with the noisy gradients sees of each: their sum over all steps at
-    its coordinate, in units of the sum over a batch. It is high for those that are in. The gradients of the records
-    themselves stay in that sum: a one-run bound is valid all the same, but they are noise beyond that of DP-SGD and
-    cost the adversary power.
+    transcript's `canaries` are the scores of an adversary who sees the noisy gradients. They are high for those that
+    are in.
+
+    With `subtract` the adversary knows the records and their batches, as the guarantee allows, and subtracts the
+    records' clipped gradients: only the noise and the canary itself are left at its coordinate. For noisy Poisson
+    batches the score is then the log-likelihood ratio of "in" to "out", which no other test beats. Otherwise it is the
+    sum over all steps, in units of the sum over a batch. Without `subtract` the records' gradients stay in that sum:
+    a one-run bound is valid all the same, but they are further noise and cost power.
     """
 
     coordinates: tuple[int, ...]
     included: tuple[bool, ...]
+    subtract: bool = True
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "subtract", check.flag("subtract", self.subtract))
         places = check.finite_array("coordinates", self.coordinates)
         whole = tuple(check.whole("coordinates", value, 0, "pass places of parameters") for value in places.tolist())
         if len(set(whole)) < len(whole):

@@ -49,7 +49,7 @@ def _train(
 
 
 def clipped_sum(module: Any, x: Any, y: Any, clip: float) -> list[Any]:
-    """The sum of the gradients of single records, each clipped to the norm: one backward pass a record."""
+    """The sum of the gradients of single records, each clipped to the norm: one backward pass for each record."""
     torch = torch_module()
     parameters = trained_parameters(module)
     sums = [torch.zeros_like(parameter) for parameter in parameters]

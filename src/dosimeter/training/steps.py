@@ -10,7 +10,7 @@ from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.training.chain import mixes_records, torch_module
 from dosimeter.training.draws import Draws
 from dosimeter.training.neighbour import Neighbour, Transcript
-from dosimeter.training.recipe import Dirac, Recipe
+from dosimeter.training.recipe import Dirac, Privacy, Recipe
 
 
 def losses(logits: Any, labels: Any) -> Any:
@@ -111,9 +111,7 @@ class Log:
             self.most = recipe.dp.clip * len(self.rows)  # only rounding goes beyond
             for drawn in draws:
                 drawn.watch(neighbour, alike)
-        self.canaries = (
-            None if recipe.canaries is None else CanarySums(recipe.canaries, recipe.dp.clip, draws, parameters)
-        )
+        self.canaries = None if recipe.canaries is None else CanarySums(recipe.canaries, recipe.dp, draws, parameters)
         shape = len(draws), max(drawn.steps for drawn in draws)
         self.distances, self.projections, self.deviations = np.zeros(shape), np.zeros(shape), np.zeros(shape)
 
@@ -143,7 +141,7 @@ class Log:
 class CanarySums:
     """The recipe's canaries in the sums of several models: tensors (models, numbers), one for each parameter."""
 
-    def __init__(self, dirac: Dirac, clip: float, draws: list[Draws], parameters: list[Any]) -> None:
+    def __init__(self, dirac: Dirac, dp: Privacy, draws: list[Draws], parameters: list[Any]) -> None:
         ends = np.cumsum([parameter.numel() for parameter in parameters])
         places = np.array(dirac.coordinates)
         if places.max() >= ends[-1]:
@@ -154,12 +152,18 @@ class CanarySums:
             (holder, torch_module().from_numpy(places[holders == holder] - starts[holder]), holders == holder)
             for holder in np.unique(holders).tolist()
         ]
-        self.draws, self.clip, self.taken = draws, clip, 0
+        self.draws, self.clip, self.noise, self.taken = draws, dp.clip, dp.noise_multiplier, 0
+        self.subtract = dirac.subtract
         self.streams = [drawn.canaries() for drawn in draws]
         self.observed = np.zeros((len(draws), places.size))
+        self.before = np.zeros_like(self.observed)
+        self.rates = np.array([[drawn.size / len(drawn.pool)] for drawn in draws])
+        self.sampled = self.subtract and self.noise > 0 and draws[0].recipe.sampling == "poisson"
 
     def add(self, tensors: list[Any], divisors: FloatArray) -> None:
         """Add the gradients of the canaries in the next batches to sums that are divided by so much."""
+        if self.subtract:
+            self.before = self.read(tensors)
         none = np.zeros(self.observed.shape[1], bool)
         amounts = np.array([next(stream, none) for stream in self.streams]) * (self.clip / divisors)[:, None]
         for holder, spot, which in self.spots:
@@ -172,11 +176,25 @@ class CanarySums:
             found[:, which] = tensors[holder][:, spot].numpy()
         return found
 
-    def observe(self, seen: FloatArray, divisors: FloatArray) -> None:
-        """Count the noisy sums of a step, divided by so much, for the models that still train."""
+    def observe(self, tensors: list[Any], divisors: FloatArray, kept: FloatArray | float = 0.0) -> None:
+        """Count the noisy sums of a step, divided by so much, for the models that still train.
+
+        `kept` is what stood at the coordinates before the step. An adversary who knows the records subtracts
+        everything that stood there before canaries and noise.
+        """
         training = np.array([self.taken < drawn.steps for drawn in self.draws])
-        self.observed += np.where(training[:, None], seen * divisors[:, None], 0.0)
+        seen = (self.read(tensors) - (self.before if self.subtract else kept)) * divisors[:, None]
+        self.observed += np.where(training[:, None], self._evidence(seen), 0.0)
         self.taken += 1
+
+    def _evidence(self, seen: FloatArray) -> FloatArray:
+        """The log-likelihood ratio of "in" for Poisson batches, where all else is known; else what was seen."""
+        if not self.sampled:
+            return seen
+        sure = (2 * seen / self.clip - 1) / (2 * self.noise**2)  # ln of the ratio if the canary was in the batch
+        some = self.rates < 1
+        rates = np.where(some, self.rates, 0.5)  # a full batch is always known: its sum says it all
+        return np.where(some, np.logaddexp(np.log1p(-rates), np.log(rates) + sure), seen)
 
 
 def log(
@@ -224,7 +242,7 @@ class Private:
             inner = sum(float((part * drawn).sum()) for part, drawn in zip(difference, noise, strict=True))
             self.log.projections[0, self.taken] = inner
         if canaries is not None:
-            canaries.observe(canaries.read([total.view(1, -1) for total in sums]), np.ones(1))
+            canaries.observe([total.view(1, -1) for total in sums], np.ones(1))
         self.taken += 1
         for parameter, total in zip(self.parameters, sums, strict=True):
             parameter.grad = total.div_(self.draws.divisor)

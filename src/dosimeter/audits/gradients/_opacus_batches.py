@@ -35,7 +35,9 @@ class WatchedBatches:
                 f"data_loader must be a DataLoader, got {check.show(loader)}; pass the one that make_private returned."
             )
         if loader.batch_sampler is None or isinstance(loader.dataset, data.IterableDataset):
-            raise InputError(f"data_loader gives records without their rows, so no batch can be told; {_NAME_THEM}.")
+            raise InputError(
+                f"data_loader gives records without their rows, so its batches cannot be matched; {_NAME_THEM}."
+            )
         self._ahead = loader.num_workers > 0  # workers fetch batches before the training asks for them
         if self._ahead and not getattr(loader, "in_order", True):
             raise InputError(f"data_loader has in_order=False, so batches come in any order; {_NAME_THEM}.")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dosimeter import _validate as check
-from dosimeter._validate import FloatArray
+from dosimeter._validate import FloatArray, InputError
 from dosimeter.attacks import leave_one_out
 from dosimeter.attacks.table import SHADOW_ATTACKS
 from dosimeter.audits.model.pool import Pool
@@ -18,12 +18,15 @@ from dosimeter.estimators.lower_bound import lower_bound
 from dosimeter.estimators.thresholds import threshold_at_fpr
 from dosimeter.evidence import OneRun, Scores
 
-__all__ = ["attack_result", "attack_scores", "choose_attack", "read_attack"]
+__all__ = ["attack_result", "attack_scores", "choose_attack", "other_scores", "read_attack", "sides_of"]
 
 ONLINE = ("rmia-online", "lira", "loss")  # InfoRMIA ranks the records of one model as RMIA does
 FEWEST = 6  # references: a target, its counterpart, and two with and two without each record to learn from
 TRIED = 8  # references that are attacked to choose
 LOW = 0.01
+RESOLVED = 1e-4  # squared residuals, in usual ones, below which nothing is told apart
+MEDIAN_SQUARE = 0.4549  # of a standard normal
+FURTHEST = 300.0  # minus the log-likelihood of a residual, where exponentials of all models are still told apart
 
 
 def read_attack(attack: Any) -> str:
@@ -41,16 +44,63 @@ def choose_attack(
     if not references.online or len(references.signals) < FEWEST:
         unchosen = "rmia-online" if references.online else "rmia"
         return (unchosen if attack == "auto" else attack), ()
-    names = ONLINE if attack == "auto" else (attack,)
-    rows = [_strength(name, references, pool, aggregate, delta=delta, confidence=confidence) for name in names]
+    names = ONLINE if references.signals_are_losses else ONLINE[:-1]  # the loss attack then reads something else
+    tried = (
+        _strength(name, references, pool, aggregate, delta=delta, confidence=confidence)
+        for name in (names if attack == "auto" else (attack,))
+    )
+    rows = [row for row in tried if row is not None]
+    if not rows:
+        return attack, ()
     best = max(rows, key=lambda row: (row.epsilon, row.tpr_at_1_percent, row.auc))
     return best.attack, tuple(replace(row, chosen=row is best) for row in rows)
 
 
+@dataclass(frozen=True)
+class View:
+    """The signals that one attack reads: log-odds as they are, or what it needs of residuals.
+
+    LiRA compares residuals, with their signs, under two Gaussians. RMIA takes their Gaussian likelihood, in units of
+    what is usual for references without the record. The others take squared residuals.
+    """
+
+    name: str
+    usual: float | None  # squared residual; None for signals that are log-odds
+
+    @classmethod
+    def of(cls, name: str, references: ReferenceSignals, pool: Pool) -> View:
+        """How this attack reads the signals of these references."""
+        if pool.task != "regression":
+            return cls(name, None)
+        squared = references.signals[~references.included] ** 2
+        for size in (np.median(squared) / MEDIAN_SQUARE, squared.mean()):
+            if size > 0:
+                return cls(name, float(size))
+        return cls(name, 1.0)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the attack that the signals ask for."""
+        return {"scale": "log"} if self.usual is not None and "rmia" in self.name else {}
+
+    def __call__(self, signals: FloatArray) -> FloatArray:
+        if self.usual is None or self.name == "lira":
+            return signals
+        squared = signals**2 / self.usual
+        if "rmia" in self.name:
+            return -np.minimum(squared / 2, FURTHEST)
+        return -np.log(squared + RESOLVED) if self.name == "lira-offline" else -squared
+
+
 def _strength(
     name: str, references: ReferenceSignals, pool: Pool, aggregate: str, *, delta: float, confidence: float
-) -> Strength:
-    scores = leave_one_out(name, references.signals, references.included)
+) -> Strength | None:
+    """How much an attack finds out about the references; None where too few are left for it, with one left out."""
+    view = View.of(name, references, pool)
+    try:
+        scores = leave_one_out(name, view(references.signals), references.included, **view.options)
+    except InputError:
+        return None
     found = []
     for values, included in zip(scores[:TRIED], references.included[:TRIED], strict=True):
         evidence = OneRun(values, included, None, pool.persons, aggregate)
@@ -61,9 +111,18 @@ def _strength(
     return Strength(name, float(epsilon), float(auc), float(tpr), chosen=False)
 
 
-def attack_scores(name: str, target: FloatArray, references: ReferenceSignals) -> FloatArray:
+def attack_scores(name: str, target: FloatArray, references: ReferenceSignals, pool: Pool) -> FloatArray:
     """Scores of the records, members first, from the target's signals and the references."""
-    return SHADOW_ATTACKS[name].scores(target, references.signals, references.included)
+    view = View.of(name, references, pool)
+    return SHADOW_ATTACKS[name].scores(view(target), view(references.signals), references.included, **view.options)
+
+
+def other_scores(
+    chosen: str, strength: tuple[Strength, ...], target: FloatArray, references: ReferenceSignals, pool: Pool
+) -> list[FloatArray]:
+    """Scores by the attacks that were tried on the references and not taken, but for the loss."""
+    names = [row.attack for row in strength if row.attack not in (chosen, "loss")]
+    return [attack_scores(name, target, references, pool) for name in names]
 
 
 def tpr_at(scores: Scores, fpr: float = LOW) -> float:
@@ -76,7 +135,12 @@ def tnr_at(scores: Scores, fnr: float = LOW) -> float:
     return tpr_at(Scores(-scores.nonmembers, -scores.members), fnr)
 
 
+def sides_of(evidence: Scores | OneRun) -> Scores:
+    """Scores of members and of non-members, whatever is known about their labels."""
+    return evidence if isinstance(evidence, Scores) else evidence.as_scores()
+
+
 def attack_result(name: str, evidence: Scores | OneRun, bound: Any, *, headline: bool) -> AttackResult:
     """One row of what attacks prove and find on the audited model."""
-    sides = evidence if isinstance(evidence, Scores) else evidence.as_scores()
+    sides = sides_of(evidence)
     return AttackResult(name, bound.low, bound.neighbours, sides.auc, tpr_at(sides), tnr_at(sides), headline)

@@ -1,4 +1,4 @@
-"""What only an audit with reference models has to show: what the references bought, and how the attack was chosen."""
+"""What only an audit of a model has to show: how it was asked, what references bought, how the attack was chosen."""
 
 from __future__ import annotations
 
@@ -20,10 +20,47 @@ CHARTS: Mapping[str, Callable[[Canvas, Audit], Spec | None]] = {}
 
 
 def sections(audit: Audit, pictures: Pictures) -> list[str]:
-    """Attacks side by side, for an audit that had reference models."""
+    """How the model was asked, where it did not give scores of classes; attacks side by side, with references."""
     details, meta = audit.details, audit.metadata
-    if not isinstance(details, ScoresDetails) or not isinstance(meta, ScoresMetadata) or not details.attacks:
+    if not isinstance(details, ScoresDetails) or not isinstance(meta, ScoresMetadata):
         return []
+    asked = _asked(meta)
+    found: list[str] = [section("asked", "How the model was asked", paragraph(asked))] if asked else []
+    return [*found, _references(audit, details, meta)] if details.attacks else found
+
+
+def _asked(meta: ScoresMetadata) -> str:
+    """What the attack saw, for models that do not give scores of classes; "" for others."""
+    if meta.task == "regression":
+        off = ""
+        if meta.error is not None:
+            off = (
+                f" Its predictions are off by {meta.error.members:.4g} on members and {meta.error.nonmembers:.4g} on "
+                "non-members (root mean square)."
+            )
+        return (
+            f"The model predicts numbers.{off} The attack sees how far each prediction is from the truth, in units of "
+            "what is usual where predictions are alike; members and non-members decide together what is usual."
+        )
+    right = meta.accuracy
+    rates = ""
+    if right is not None and right.members is not None and right.nonmembers is not None:
+        rates = f" {share(right.members)} of the members and {share(right.nonmembers)} of the non-members are right."
+    if meta.queries is not None:
+        return (
+            f"The model gave labels alone, {meta.queries} for each record: for the record itself and for copies that "
+            f"were perturbed at random. The attack sees which of these answers are right.{rates}"
+        )
+    if meta.task == "multi-label":
+        return (
+            "The model gives several labels at once, and the attack sees how likely all true labels together are."
+            f"{rates.replace(' are right', ' have all labels right')}"
+        )
+    return ""
+
+
+def _references(audit: Audit, details: ScoresDetails, meta: ScoresMetadata) -> str:
+    """Attacks side by side, for an audit that had reference models."""
     body = paragraph(
         f"The attack compares this model with {meta.references} reference models. None of them was told which records "
         "this model was trained on, so the comparison does not weaken the bound."
@@ -59,7 +96,7 @@ def sections(audit: Audit, pictures: Pictures) -> list[str]:
             ],
             numeric=range(1, 4),
         )
-    return [section("references", "What the reference models bought", body)]
+    return section("references", "What the reference models bought", body)
 
 
 def _taken(chosen: bool) -> str:

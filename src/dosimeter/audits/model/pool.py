@@ -1,9 +1,10 @@
-"""The records of a model's audit: members and held-out records, or one pool that fair coins have parted."""
+"""The records of a model's audit: members and held-out records, or one pool that fair coins have divided."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import numpy.typing as npt
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.evidence import OneRun, Persons, Scores, persons, two_sides
-from dosimeter.records import count, dataset, joined, take
+from dosimeter.models.task import Task
+from dosimeter.records import count, dataset, joined, missing_values, take
 
 _BOTH = "pass members and nonmembers, or data and included"
 
@@ -29,6 +31,7 @@ class Pool:
     included: BoolArray | None
     mask_seed: int | None
     groups: tuple[Any, Any] | None
+    task: Task = "classification"
 
     @property
     def labels(self) -> tuple[Any, Any] | None:
@@ -51,6 +54,11 @@ class Pool:
     def persons(self) -> IntArray | None:
         """The number of the person behind each record, members first; None where nobody owns several."""
         return None if self.groups is None else persons("groups", np.concatenate(self.groups), self.size).place
+
+    @property
+    def missing(self) -> int:
+        """How many values of the records are missing."""
+        return missing_values(self.inside[0]) + missing_values(self.outside[0])
 
     def joined(self) -> tuple[Any, Any]:
         """The records and labels of both sides, members first."""
@@ -77,13 +85,40 @@ class Pool:
 
     def columns(self, given: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
         """The columns to look at by group: the classes, and those that were given; one value for each person."""
-        found = {} if self.labels is None else {"class": self.labels}
+        found = self._by_target()
         for name, values in given.items():
             found[name] = self._parted(name, values)
         if self.groups is None:
             return found
         rows = [_first_rows(side) for side in self._persons()]
         return {name: (np.asarray(a)[rows[0]], np.asarray(b)[rows[1]]) for name, (a, b) in found.items()}
+
+    def _by_target(self) -> dict[str, tuple[Any, Any]]:
+        """Groups by what is predicted: classes, quarters of a number, or how many labels are set."""
+        if self.labels is None:
+            return {}
+        if self.task == "multi-label":
+            return {"labels set": (self.labels[0].sum(axis=1), self.labels[1].sum(axis=1))}
+        if self.task != "regression":
+            return {"class": self.labels}
+        values = np.concatenate(self.labels).astype(np.float64)
+        low, *_, high = edges = np.unique(np.quantile(values, np.arange(5) / 4))
+        if edges.size < 3:
+            return {}
+        names = np.array([f"{a:.4g} to {b:.4g}" for a, b in pairwise(edges)])
+        sides = [names[np.searchsorted(edges[1:-1], np.clip(side, low, high))] for side in self.labels]
+        return {"target": (sides[0], sides[1])}
+
+    def guard_labels(self) -> tuple[Any, Any] | None:
+        """What the guard compares as classes: tenths of a number, or each set of labels as a class of its own."""
+        if self.labels is None or self.task == "classification":
+            return self.labels
+        both = np.concatenate(self.labels)
+        if self.task == "regression":
+            codes = np.searchsorted(np.unique(np.quantile(both, np.arange(1, 10) / 10)), both)
+        else:
+            codes = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
+        return codes[: len(self.labels[0])], codes[len(self.labels[0]) :]
 
     def _parted(self, name: str, values: Any) -> tuple[Any, Any]:
         if self.included is None or (isinstance(values, (tuple, list)) and len(values) == 2):
@@ -125,12 +160,38 @@ class Pool:
             return self._persons()[0].names[place].item()
         return place if self.included is None else int(np.flatnonzero(self.included)[place])
 
+    def names(self) -> tuple[Any, Any]:
+        """What to call each record of both sides: the person, or the row number."""
+        if self.groups is not None:
+            first, second = self._persons()
+            return first.names, second.names
+        if self.included is not None:
+            return np.flatnonzero(self.included), np.flatnonzero(~self.included)
+        return np.arange(len(self._side(0))), np.arange(len(self._side(1)))
+
+    def shown_labels(self) -> tuple[str, ...] | None:
+        """The labels of both sides in words, of a person's first record."""
+        if self.labels is None:
+            return None
+        rows = [np.arange(len(side)) for side in self.labels]
+        if self.groups is not None:
+            rows = [_first_rows(side) for side in self._persons()]
+        return tuple(self._shown(label) for side, part in zip(self.labels, rows, strict=True) for label in side[part])
+
     def label_of_member(self, place: int) -> str:
         """The label of a member, of a person's first record; "" where there are none."""
         if self.inside[1] is None:
             return ""
         row = place if self.groups is None else int(_first_rows(self._persons()[0])[place])
-        return str(self.inside[1][row])
+        return self._shown(self.inside[1][row])
+
+    def _shown(self, label: Any) -> str:
+        return f"{label:.6g}" if self.task == "regression" else _listed(label) if np.ndim(label) else str(label)
+
+
+def _listed(labels: Any) -> str:
+    """Which of several labels are set."""
+    return ", ".join(str(i) for i in np.flatnonzero(labels)) or "none"
 
 
 def _first_rows(found: Persons) -> IntArray:
@@ -152,14 +213,31 @@ def read_pool(members: Any, nonmembers: Any, data: Any, included: Any, *, mask_s
         raise InputError(f"{'members' if members is None else 'nonmembers'} is missing; {_BOTH}.")
     if mask_seed is not None:
         raise InputError("mask_seed checks a mask of coins, and none was given; pass data and included.")
-    pool = Pool(dataset(members), dataset(nonmembers), None, None, groups)
+    sides = dataset(members, any_target=True), dataset(nonmembers, any_target=True)
+    pool = Pool(*_alike(*sides), None, None, groups)
     if groups is not None:
         two_sides(groups, *(len(pool._side(side)) for side in (0, 1)))
     return pool
 
 
+def _alike(inside: tuple[Any, Any], outside: tuple[Any, Any]) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    """Both sides with targets of one type: where one side holds fractions, whole numbers are numbers too."""
+    targets = inside[1], outside[1]
+    if targets[0] is None or targets[1] is None:
+        return inside, outside
+    kinds = {target.dtype.kind for target in targets}
+    if len({target.shape[1:] for target in targets}) > 1 or ("U" in kinds and len(kinds) > 1):
+        raise InputError(
+            f"labels of members are such as {check.show(targets[0][0].tolist())}, those of nonmembers such as "
+            f"{check.show(targets[1][0].tolist())}; pass labels of one kind."
+        )
+    if "f" in kinds:
+        return (inside[0], targets[0].astype(np.float64)), (outside[0], targets[1].astype(np.float64))
+    return inside, outside
+
+
 def _parted_by_coins(data: Any, included: Any, mask_seed: Any, groups: Any) -> Pool:
-    X, y = dataset(data)
+    X, y = dataset(data, any_target=True)
     mask = check.bits("included", included)
     size = X.shape[0] if hasattr(X, "shape") else len(X)
     if mask.size != size:

@@ -9,7 +9,7 @@ place in the list tells which side a record is on. And the attack is chosen on t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,17 +18,18 @@ import numpy as np
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.audits.model.pool import Pool
+from dosimeter.audits.model.question import PLAIN, Question, digests, signals_of
 from dosimeter.audits.training.repeatable import Pipeline
 from dosimeter.audits.training.shadows import Trainings, collect
 from dosimeter.engine import RunOptions
-from dosimeter.models import access
-from dosimeter.records import take
+from dosimeter.records import count, take
 from dosimeter.training import Recipe
 from dosimeter.training.identity import Identity, identity
 
 __all__ = ["ReferenceSignals", "read_references"]
 
 FEWEST = 2  # one with each record and one without it
+BLIND = 1e-6  # the chance that masks drawn without looking are refused
 MOST = 1024  # a digest has bits for so many pairs
 
 
@@ -37,13 +38,15 @@ class ReferenceSignals:
     """What the references say of each record: (models, records), members first, then non-members.
 
     `included` tells which records each reference was trained on. `trained` is how their trainings went, None for
-    models that were given, and `known` what keys of a store know of them.
+    models that were given, and `known` what keys of a store know of them. `signals_are_losses` says that the signals
+    are minus the losses, not residuals or how stable labels are.
     """
 
     signals: FloatArray
     included: BoolArray
     trained: Trainings | None = None
     known: Identity | None = None
+    signals_are_losses: bool = True
 
     @property
     def online(self) -> bool:
@@ -57,6 +60,7 @@ def read_references(
     pool: Pool,
     references: Any,
     *,
+    question: Question = PLAIN,
     masks: Any = None,
     train: Any = None,
     recipe: Recipe | None = None,
@@ -69,6 +73,7 @@ def read_references(
         model: The audited model; a scikit-learn estimator is cloned where `train` is None.
         pool: The records of the audit.
         references: How many to train, or a list of trained models.
+        question: What models are asked about each record.
         masks: For trained models, which records of `data` (or of members, then non-members) each was trained on.
         train: A function (indices, seed) that returns a model, or with `recipe` a factory of torch modules.
         recipe: How the factory's modules are trained.
@@ -87,7 +92,7 @@ def read_references(
         if masks is not None:
             raise InputError("reference_masks belong to trained models; pass references=[…], or leave the masks out.")
         wanted = check.whole("references", references, FEWEST, "pass how many to train, e.g. 16", MOST)
-        trainer = _trainer(model, pool, train, recipe)
+        trainer = _trainer(model, pool, question, train, recipe)
         return lambda: trainer(wanted, run, seed)
     if train is not None or recipe is not None:
         raise InputError("train and recipe make references, and trained ones were given; pass references=16.")
@@ -95,13 +100,12 @@ def read_references(
         raise InputError(
             f"references must be how many to train or a list of models, got {check.show(references)}; pass e.g. 16."
         )
-    boxes = [access(one, batch_size=run.batch_size, device=run.device) for one in references]
+    boxes = [question.box(one, batch_size=run.batch_size, device=run.device) for one in references]
     included = _given_masks(masks, len(boxes), pool)
     return lambda: ReferenceSignals(
-        np.stack(
-            [np.concatenate([-box.losses(*side).values for side in (pool.inside, pool.outside)]) for box in boxes]
-        ),
+        np.stack([signals_of(question.ask(box, pool)) for box in boxes]),
         included,
+        signals_are_losses=question.signals_are_losses,
     )
 
 
@@ -122,14 +126,40 @@ def _given_masks(masks: Any, models: int, pool: Pool) -> BoolArray:
             f"record {int(pool.order[full[0]])} is in all {models} references ({full.size} such records): nothing "
             "tells how a model without it behaves; pass references that left it out."
         )
+    _check_blind(found, pool)
     return found
+
+
+def _check_blind(found: BoolArray, pool: Pool) -> None:
+    """Refuse masks that go with the audited model's own: such references tell who is a member, and no bound holds."""
+    from scipy.stats import hypergeom
+
+    names = np.arange(pool.size) if pool.persons is None else pool.persons
+    units, first = np.unique(names, return_index=True)
+    drawn = np.stack([np.bincount(names, row, minlength=units.size) > 0 for row in found])
+    member = first < count(pool.inside[0])
+    both, chosen = drawn[:, member].sum(axis=1), drawn.sum(axis=1)
+    law = hypergeom(units.size, int(member.sum()), chosen)
+    chance = np.minimum(law.sf(both - 1), law.cdf(both))
+    worst = int(np.argmin(chance))
+    if chance[worst] < BLIND / (2 * len(found)):
+        raise InputError(
+            f"reference {worst} was trained on {both[worst]} of {member.sum()} members and on "
+            f"{chosen[worst] - both[worst]} of {(~member).sum()} non-members, which chance does not do: it tells who "
+            "is a member, and no bound would hold; pass references whose records were drawn without looking."
+        )
 
 
 Trainer = Callable[[int, RunOptions, int], ReferenceSignals]
 
 
-def _trainer(model: Any, pool: Pool, train: Any, recipe: Recipe | None) -> Trainer:
+def _trainer(model: Any, pool: Pool, question: Question, train: Any, recipe: Recipe | None) -> Trainer:
     """How references are made: a factory with a recipe, the caller's function, or clones of the audited estimator."""
+    if recipe is not None and question != PLAIN:
+        raise InputError(
+            "recipe trains classifiers that are asked for scores; pass train=, a function (indices, seed) that returns "
+            "a model, for a regression, several labels or labels alone."
+        )
     if recipe is not None and (not isinstance(recipe, Recipe) or not callable(train)):
         raise InputError("recipe says how train=, a factory of torch modules, is trained; pass both.")
     if train is not None and not callable(train):
@@ -141,26 +171,30 @@ def _trainer(model: Any, pool: Pool, train: Any, recipe: Recipe | None) -> Train
         order = np.argsort(names, kind="stable")
         persons = None if pool.persons is None else pool.persons[order]
         masks = _masks(names[order], persons, wanted, seed)
-        pipeline = _pipeline(pool, order, own or train, recipe, run)
+        pipeline = _pipeline(pool, order, own or train, recipe, question, run)
         seeds = [int(s) for s in np.random.SeedSequence([seed, 19]).generate_state(wanted)]
         trained = collect(pipeline.run(masks, seeds), masks, stage="reference")
         trained.require(FEWEST, "reference models")
         signals, included = np.empty_like(trained.signals), np.empty_like(masks[trained.kept])
         signals[:, order], included[:, order] = trained.signals, masks[trained.kept]
-        return ReferenceSignals(signals, included, trained, pipeline.known)
+        return ReferenceSignals(signals, included, trained, pipeline.known, question.signals_are_losses)
 
     return make
 
 
-def _pipeline(pool: Pool, order: IntArray, fit: Any, recipe: Recipe | None, run: RunOptions) -> Pipeline:
+def _pipeline(
+    pool: Pool, order: IntArray, fit: Any, recipe: Recipe | None, question: Question, run: RunOptions
+) -> Pipeline:
     """The training of references as the engine runs it, with the records in the order of their content."""
     X, y = pool.joined()
-    codes = np.unique(y[order], return_inverse=True)[1].astype(np.int64)
+    codes = np.zeros(order.size, np.int64)
+    if pool.task == "classification":
+        codes = np.unique(y[order], return_inverse=True)[1].astype(np.int64)
     if recipe is not None:
         known = identity(fit) if run.store is not None else None
         return Pipeline(fit, recipe, np.asarray(take(X, order)), codes, None, None, run, known)
     fits = fit if isinstance(fit, _Cloned) else _Own(fit, pool.order[order])
-    asked = _Asked(fits, take(X, order), y[order])
+    asked = _Asked(fits, take(X, order), y[order], question)
     known = identity(asked) if run.store is not None else None
     return Pipeline(asked, None, np.arange(order.size), codes, None, _as_given, run, known)
 
@@ -171,15 +205,16 @@ def _as_given(outputs: Any, y: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """Train on some of the records, and answer with the log-odds of every record's label."""
+    """Train on some of the records, and answer with the signal of every record."""
 
     fit: Callable[[Any, Any, IntArray, int], Any]
     X: Any
     y: Any
+    question: Question
 
     def __call__(self, rows: IntArray, seed: int) -> Callable[[Any], FloatArray]:
         model = self.fit(self.X, self.y, rows, seed)
-        return lambda _: log_odds(model, self.X, self.y)
+        return lambda _: self.question.signals(model, self.X, self.y)
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,39 +260,6 @@ class _Cloned:
         if names:
             model.set_params(**dict.fromkeys(names, int(seed % 2**31)))
         return model.fit(take(X, rows), y[rows])
-
-
-def log_odds(model: Any, X: Any, y: Any) -> FloatArray:
-    """The log-odds that a model gives to each record's label; a label that it never met gets the lowest."""
-    box = access(model)
-    classes = getattr(box, "classes", None)
-    if classes is None:
-        return -box.losses(X, y).values
-    met = np.isin(y, np.asarray(classes))
-    values = np.empty(met.size)
-    values[met] = -box.losses(take(X, np.flatnonzero(met)), y[met]).values
-    values[~met] = values[met].min()
-    return values
-
-
-def digests(pool: Pool) -> Any:
-    """A digest of each record with its label; equal records have equal ones."""
-    X, y = pool.joined()
-    rows = (row + str(label).encode() for row, label in zip(_rows(X), y, strict=True))
-    return np.array([hashlib.blake2b(row, digest_size=16).hexdigest() for row in rows])
-
-
-def _rows(X: Any) -> Iterator[bytes]:
-    """The content of each record."""
-    if hasattr(X, "iloc"):
-        from pandas.util import hash_pandas_object
-
-        return (int(value).to_bytes(8, "little") for value in hash_pandas_object(X, index=False))
-    if hasattr(X, "tocsr"):
-        return (X[i].indices.tobytes() + X[i].data.tobytes() for i in range(X.shape[0]))
-    if isinstance(X, list):
-        return (row.encode() if isinstance(row, str) else np.asarray(row).tobytes() for row in X)
-    return (np.ascontiguousarray(row).tobytes() for row in np.asarray(X))
 
 
 def _masks(names: Any, persons: IntArray | None, wanted: int, seed: int) -> BoolArray:

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypedDict, Unpack, cast
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
 from dosimeter import _validate as check
-from dosimeter._validate import InputError
+from dosimeter._validate import FloatArray, InputError
 from dosimeter.accounting import Composition, DpSgd, Gaussian
 from dosimeter.accounting.mechanism import Mechanism
 from dosimeter.audits.assemble import both_sides, distributions, guarantees, written
-from dosimeter.audits.model.attack import attack_result, attack_scores, choose_attack, read_attack
+from dosimeter.audits.model.attack import (
+    attack_result,
+    attack_scores,
+    choose_attack,
+    other_scores,
+    read_attack,
+    sides_of,
+)
 from dosimeter.audits.model.pool import Pool, read_pool
+from dosimeter.audits.model.question import Question, read_question, signals_of
 from dosimeter.audits.model.references import ReferenceSignals, read_references
 from dosimeter.audits.model.subgroups import Groups, by_group
 from dosimeter.audits.part import numbers
-from dosimeter.audits.result import Audit, ExposedRecord, Guard, Roc, StarCurve
+from dosimeter.audits.record_risk import RecordRisk
+from dosimeter.audits.result import Audit, Distributions, ExposedRecord, Guard, Roc, StarCurve
 from dosimeter.audits.scores import audit_scores
-from dosimeter.audits.scores.result import Accuracy, Fingerprints, ScoresDetails, ScoresMetadata
+from dosimeter.audits.scores.result import Accuracy, ErrorSize, Fingerprints, ScoresDetails, ScoresMetadata
 from dosimeter.audits.shift.evidence import ShiftEvidence
 from dosimeter.audits.shift.guard import check_shift
 from dosimeter.audits.training.shadows import tallied
@@ -32,7 +41,8 @@ from dosimeter.estimators.goodness_of_fit import goodness_of_fit
 from dosimeter.estimators.thresholds import Threshold
 from dosimeter.evidence import OneRun, Scores, mask_hash
 from dosimeter.geometry import epsilon_from_rates
-from dosimeter.models import Losses, access
+from dosimeter.models import Losses, task_of
+from dosimeter.models.task import Task
 from dosimeter.records import fingerprint
 from dosimeter.training import Recipe
 
@@ -57,7 +67,15 @@ class ReferenceKeywords(TypedDict, total=False):
     reference_masks: Any
 
 
-class ModelKeywords(ScoreKeywords, ReferenceKeywords, RunKeywords, total=False):
+class QuestionKeywords(TypedDict, total=False):
+    """What the model predicts, and how it may be asked."""
+
+    task: Task
+    outputs: str
+    queries: int
+
+
+class ModelKeywords(ScoreKeywords, ReferenceKeywords, QuestionKeywords, RunKeywords, total=False):
     """What else `audit_model` takes: `strict` is now guard="strict" and works for one more version."""
 
     strict: bool
@@ -92,6 +110,10 @@ def audit_model(
     the bound is for replacing one record, beside one for adding or removing one, and members and non-members must be
     a random split of one population.
 
+    The model predicts a class, a number (the attack then reads residuals) or several labels at once (y is a table of 0
+    and 1); which of them is found out from the model and the target. Records may have missing values and columns of
+    categories, as a data frame has them, if the model takes them.
+
     Args:
         model: A callable, a scikit-learn estimator, a torch module, the path of an .onnx file, or a
             `models.HuggingFace`.
@@ -120,7 +142,10 @@ def audit_model(
             that proves most about the references themselves. `train`: a function (indices, seed) that returns a model
             trained on these rows of `data` (or of members, then nonmembers), or a factory of torch modules with
             `recipe`. `reference_masks`: for trained references, who was trained on what, (models, records); without
-            it they saw none of the records. `threshold`, `fpr` and `resamples` of `audit_scores`.
+            it they saw none of the records. `task`, "classification", "regression" or "multi-label", where it cannot be
+            found out. `outputs`: what a function or module returns, e.g. "logits"; "labels" asks any model for labels
+            alone, `queries` times for each record (32): once as it is, then perturbed. `threshold`, `fpr` and
+            `resamples` of `audit_scores`.
 
     Returns:
         The audit, its headline first.
@@ -139,21 +164,26 @@ def audit_model(
             f"mechanism must be DpSgd, Gaussian or Composition, got {check.show(mechanism)}; pass one or None."
         )
     pool = read_pool(members, nonmembers, data, included, mask_seed=mask_seed, groups=groups)
-    box = access(model, batch_size=asked.run.batch_size, device=asked.run.device)
-    train_references = _references(model, pool, references, asked, seed)
+    pool = replace(pool, task=task_of(model, pool.inside[1], asked.question.get("task")))
+    question, asked_so = read_question(
+        pool.task, pool, outputs=asked.question.get("outputs"), queries=asked.question.get("queries"), seed=seed
+    )
+    box = question.box(model, batch_size=asked.run.batch_size, device=asked.run.device)
+    train_references = _references(model, pool, references, question, asked, seed)
     verdict = _guard(pool, confidence, seed) if guard else SWITCHED_OFF
     if asked.strict and (verdict.shift or not verdict.checked):
         raise InputError(f"strict refuses a number: {verdict} Draw members and nonmembers from one distribution.")
-    losses = box.losses(*pool.inside), box.losses(*pool.outside)
+    losses = question.ask(box, pool)
     by_loss = pool.evidence(-losses[0].values, -losses[1].values, aggregate, from_loss=True)
     at: _Level = {"delta": delta, "confidence": confidence}
     audit = audit_scores(by_loss, **at, seed=seed, **asked.scores)
     star = None if audit.curve is None else star_curve(audit.curve, delta)
     evidence = by_loss
+    others: list[Scores] = []
     if train_references is not None:
         attacked = _with_references(audit, by_loss, losses, pool, train_references(), aggregate, asked, at, seed)
-        audit, evidence = attacked
-    scores, loss_scores = (e if isinstance(e, Scores) else e.as_scores() for e in (evidence, by_loss))
+        audit, evidence, others = attacked
+    scores, loss_scores = sides_of(evidence), sides_of(by_loss)
     relations = [estimate.neighbours or "" for estimate in audit.estimates if estimate.method == audit.headline.method]
     upper, missing = guarantees(mechanism, delta, relations, evidence.unit)
     region, risk = both_sides(audit.estimates, upper, evidence.unit)
@@ -164,23 +194,22 @@ def audit_model(
         upper=upper,
         region=region,
         risk=risk,
-        distributions=distributions(-loss_scores.members, -loss_scores.nonmembers),
+        distributions=_distributions(loss_scores, pool.task),
         star=star,
         subgroups=by_group(evidence, pool.columns(columns), **at),
         exposed=most_exposed(scores, pool),
+        record_risk=RecordRisk.of(scores, pool.names(), pool.shown_labels(), others),
         metadata=replace(
             audit.metadata,
             name=notes.pop("name", None),
             model=type(model).__name__ if not isinstance(model, str) else model,
+            task=None if pool.labels is None else pool.task,
             outputs=losses[0].kind,
+            queries=question.queries,
             clipped=losses[0].clipped + losses[1].clipped,
             accuracy=Accuracy(*(_accuracy(side) for side in losses)),
-            warnings=(
-                *audit.metadata.warnings,
-                *missing,
-                *(f"members: {w}" for w in losses[0].warnings),
-                *(f"nonmembers: {w}" for w in losses[1].warnings),
-            ),
+            error=_error(losses),
+            warnings=(*audit.metadata.warnings, *missing, *asked_so, *_notes(pool, losses)),
             goodness_of_fit=_fit(loss_scores, seed),
             fingerprint=Fingerprints(fingerprint(*pool.inside), fingerprint(*pool.outside)),
             mask_hash=None if pool.included is None else mask_hash(pool.included),
@@ -204,23 +233,29 @@ class _Asked(NamedTuple):
     scores: ScoreKeywords
     attack: str
     references: ReferenceKeywords
+    question: QuestionKeywords
     strict: bool
 
 
 def _options(run: RunOptions | None, options: Mapping[str, Any], guard: bool | str) -> _Asked:
     """Where to run, what `audit_scores` takes, how references are made, and whether a shift refuses every number."""
     rest = dict(options)
-    scores = cast(ScoreKeywords, {name: rest.pop(name) for name in ScoreKeywords.__annotations__ if name in rest})
+
+    def popped(keywords: Any) -> Any:
+        return {name: rest.pop(name) for name in keywords.__annotations__ if name in rest}
+
+    scores: ScoreKeywords = popped(ScoreKeywords)
     attack = read_attack(rest.pop("attack", "auto"))
-    made = cast(ReferenceKeywords, {name: rest.pop(name) for name in ReferenceKeywords.__annotations__ if name in rest})
+    made: ReferenceKeywords = popped(ReferenceKeywords)
+    question: QuestionKeywords = popped(QuestionKeywords)
     strict = check.flag("strict", rest.pop("strict", False)) or guard == "strict"
     if not isinstance(guard, bool) and guard != "strict":
         raise InputError(f"guard must be True, False or 'strict', got {check.show(guard)}; pass one of these.")
-    return _Asked(RunOptions.read(run, rest, caller="audit_model", depth=4), scores, attack, made, strict)
+    return _Asked(RunOptions.read(run, rest, caller="audit_model", depth=4), scores, attack, made, question, strict)
 
 
 def _references(
-    model: Any, pool: Pool, references: Any, asked: _Asked, seed: int
+    model: Any, pool: Pool, references: Any, question: Question, asked: _Asked, seed: int
 ) -> Callable[[], ReferenceSignals] | None:
     """The function that trains the references; None where none were asked for."""
     if references is None:
@@ -233,6 +268,7 @@ def _references(
         model,
         pool,
         references,
+        question=question,
         masks=made.get("reference_masks"),
         train=made.get("train"),
         recipe=made.get("recipe"),
@@ -251,13 +287,20 @@ def _with_references(
     asked: _Asked,
     at: _Level,
     seed: int,
-) -> tuple[Audit, Scores | OneRun]:
-    """The audit by the attack with references; Epsilon* and a row of the loss attack stay beside it."""
+) -> tuple[Audit, Scores | OneRun, list[Scores]]:
+    """The audit by the attack with references; Epsilon* and a row of the loss attack stay beside it.
+
+    The scores of the other attacks come last: they only say where attacks agree.
+    """
     attack, strength = choose_attack(asked.attack, references, pool, aggregate, **at)
-    target = np.concatenate([-side.values for side in losses])
-    scores = attack_scores(attack, target, references)
-    size = losses[0].values.size
-    sharper = pool.evidence(scores[:size], scores[size:], aggregate, from_loss=False)
+    target = signals_of(losses)
+
+    def evidence_of(scores: FloatArray) -> Scores | OneRun:
+        size = losses[0].values.size
+        return pool.evidence(scores[:size], scores[size:], aggregate, from_loss=False)
+
+    sharper = evidence_of(attack_scores(attack, target, references, pool))
+    others = [sides_of(evidence_of(s)) for s in other_scores(attack, strength, target, references, pool)]
     audit = audit_scores(sharper, **at, seed=seed, **asked.scores)
     stars = tuple(estimate for estimate in by_loss.estimates if estimate.validity == Validity.INSTANCE_METRIC)
     assert isinstance(audit.metadata, ScoresMetadata)
@@ -265,7 +308,7 @@ def _with_references(
     meta = audit.metadata
     if trained is not None:
         meta = replace(meta, **tallied({"reference": trained}, references.known))
-    return replace(
+    audit = replace(
         audit,
         estimates=(*audit.estimates, *stars),
         details=ScoresDetails(
@@ -281,7 +324,8 @@ def _with_references(
             references=len(references.signals),
             warnings=(*meta.warnings, *(() if trained is None else trained.notes())),
         ),
-    ), sharper
+    )
+    return audit, sharper, [*others, sides_of(evidence)]
 
 
 SWITCHED_OFF = Guard(
@@ -293,12 +337,38 @@ def _accuracy(losses: Losses) -> float | None:
     return None if losses.correct is None else float(np.mean(losses.correct))
 
 
+def _error(losses: tuple[Losses, Losses]) -> ErrorSize | None:
+    """How far predictions are off on both sides, for a regression."""
+    residuals = [side.signals for side in losses if side.kind == "predictions" and side.signals is not None]
+    return ErrorSize(*(float(np.sqrt(np.mean(side**2))) for side in residuals)) if residuals else None
+
+
+def _notes(pool: Pool, losses: tuple[Losses, Losses]) -> list[str]:
+    """What is worth knowing of the records and of the model's answers."""
+    notes = []
+    if pool.missing:
+        notes.append(
+            f"{pool.missing} {'value' if pool.missing == 1 else 'values'} of the records are missing; the model was "
+            "asked about these records as they are, so it has to handle that"
+        )
+    sides = zip(("members", "nonmembers"), losses, strict=True)
+    return [*notes, *(f"{name}: {warning}" for name, side in sides for warning in side.warnings)]
+
+
+def _distributions(scores: Scores, task: str) -> Distributions:
+    """Densities of the losses; of a regression, of the sizes of residuals, which are easier to read than squares."""
+    if task != "regression":
+        return distributions(-scores.members, -scores.nonmembers)
+    sizes = (np.sqrt(np.maximum(-side, 0.0)) for side in (scores.members, scores.nonmembers))
+    return replace(distributions(*sizes), name="standardised residual")
+
+
 def _guard(pool: Pool, confidence: float, seed: int) -> Guard:
     """Whether members and non-members differ without the model; coins cannot make them, so there the test is strict."""
     return check_shift(
         pool.inside[0],
         pool.outside[0],
-        labels=pool.labels,
+        labels=pool.guard_labels(),
         groups=pool.groups,
         confidence=confidence if pool.included is None else max(confidence, COINS_CONFIDENCE),
         seed=seed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from dosimeter.audits.one_run.result import OneRunDetails, OneRunMetadata
+from dosimeter.audits.one_run.result import RECORDS_KNOWN, OneRunDetails, OneRunMetadata
 from dosimeter.audits.result import Audit
 from dosimeter.audits.training.page_parts import interval_chart, path_chart, side_by_side, training_notes
 from dosimeter.report.canvas import Canvas, Rows, Spec
@@ -61,6 +61,11 @@ def _how(meta: OneRunMetadata) -> str:
         f"One model was trained. A fair coin decided for each of {meta.count} canaries ({short(meta.canaries)}) "
         f"whether it was in; {meta.members} were.{helped}"
     )
+    if meta.attack == RECORDS_KNOWN:
+        body += paragraph(
+            "Each canary is a gradient of the clipping norm at one coordinate. The adversary sees the noisy gradients, "
+            "knows all records, and subtracts their clipped gradients: the noise and the canary are left."
+        )
     body += paragraph(f"The coins were drawn before the training. The hash of the mask is {short(meta.mask_hash)}.")
     accuracies = [] if meta.utility is None else [("runs", meta.utility.runs)]
     return section("game", "How the audit was run", body + training_notes(meta, accuracies))

@@ -12,7 +12,9 @@ from dosimeter.audits.result import Details, TrainedMetadata
 from dosimeter.audits.scores.result import Accuracy
 from dosimeter.audits.training.result import CoinSeeds, IntervalRow
 
-__all__ = ["DETAILS", "METADATA", "GuessPath", "OneRunDetails", "OneRunMetadata", "OneRunUtility"]
+__all__ = ["DETAILS", "METADATA", "RECORDS_KNOWN", "GuessPath", "OneRunDetails", "OneRunMetadata", "OneRunUtility"]
+
+RECORDS_KNOWN = "noisy gradients, records known"  # the attack of an adversary who subtracts the records' gradients
 
 
 @dataclass(frozen=True)

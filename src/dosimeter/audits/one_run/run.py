@@ -17,8 +17,10 @@ import numpy as np
 import dosimeter
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
+from dosimeter.accounting import DpSgd
+from dosimeter.accounting.claims import claim_mechanism
 from dosimeter.audits.assemble import both_sides, guarantees, written
-from dosimeter.audits.one_run.result import GuessPath, OneRunDetails, OneRunMetadata, OneRunUtility
+from dosimeter.audits.one_run.result import RECORDS_KNOWN, GuessPath, OneRunDetails, OneRunMetadata, OneRunUtility
 from dosimeter.audits.result import Audit
 from dosimeter.audits.seeds import audit_seed
 from dosimeter.audits.training import intervals
@@ -50,11 +52,11 @@ from dosimeter.evidence import OneRun, fair_coins, mask_hash
 from dosimeter.records import fingerprint
 from dosimeter.training import Dirac, Recipe
 
-__all__ = ["DIRAC", "audit_one_run", "path_of_guesses"]
+__all__ = ["DIRAC", "GRADIENTS_ONLY", "audit_one_run", "path_of_guesses"]
 
 MOST_CANARIES = 1000  # taken when no number is given: more would change the training itself
 FEWEST_GUESSES = 20
-DIRAC = "dirac"
+DIRAC, GRADIENTS_ONLY = "dirac", "dirac-gradients-only"  # an adversary who knows the records, and one who does not
 STEPS, FEWEST_DRAWN = 200, 10  # of the drawn path of guesses
 _SEEDS = ("canaries", "coins", "run", "masks", "shadows", "columns")
 _DEFAULTS = {"signal": None, "nonmembers": None, "key": None}
@@ -92,7 +94,8 @@ def audit_one_run(
         canaries: Rows of the data; or "mislabelled", "out-of-distribution" or "clip-bkd" for `count` crafted records;
             or your own (X, y); None takes `count` rows at random. "dirac" is a white-box audit of DP-SGD: each canary
             is a gradient of norm `clip` at its own coordinate (`training.Dirac`), and the adversary sees the noisy
-            gradients. No record of the data is then left out, and the gradients of the records are further noise.
+            gradients. They know the records and subtract their gradients; with "dirac-gradients-only" they do not, and
+            the gradients of the records are further noise. No record of the data is left out.
         count: How many canaries; None for 1000, or half of the data if that is less.
         included: A saved mask of coins, to run an audit again; None draws the coins from the seed.
         expected_hash: The `mask_hash` of the first audit's metadata: another mask is refused.
@@ -140,6 +143,8 @@ def audit_one_run(
     scores, stages = _scored(chosen, coins, members, scorer, shadows, seeds)
     evidence = OneRun(scores, coins, coin_seed, None if base.persons is None else np.arange(coins.size))
     estimates = _estimates(evidence, delta, confidence)
+    if chosen.subtract:
+        estimates += _in_family(evidence, mechanism, delta, confidence)
     region, risk = both_sides(estimates, upper, base.unit)
     return Audit(
         estimates=tuple(estimates),
@@ -155,7 +160,7 @@ def audit_one_run(
             name=name,
             model=model_name(train),
             recipe=None if recipe is None else plain(recipe.to_dict()),
-            attack="noisy gradients" if chosen.white_box else scorer.name,
+            attack=_attack_name(chosen, scorer),
             shadows=shadows,
             canaries=chosen.kind,
             count=coins.size,
@@ -169,7 +174,7 @@ def audit_one_run(
             seed=seed,
             seeds=CoinSeeds(seeds["masks"] if shadows else None, coin_seed),
             mask_hash=mask_hash(coins),
-            fingerprint=fingerprint(base.x, base.y),
+            fingerprint=fingerprint(base.contents, base.y),
             mechanism=None if mechanism is None else written(mechanism),
             delta=delta,
             confidence=confidence,
@@ -199,12 +204,14 @@ class _Canaries:
     rows: IntArray
     kind: str
     white_box: bool = False
+    subtract: bool = False
 
 
 def _canaries(base: Pipeline, canaries: Any, count: Any, shadows: int, seed: int) -> _Canaries:
     """Choose, read or craft the canaries."""
-    if isinstance(canaries, str) and canaries == DIRAC:
-        return _Canaries(base, _coordinates(base, count, shadows, seed), "Dirac gradients", white_box=True)
+    if isinstance(canaries, str) and canaries in (DIRAC, GRADIENTS_ONLY):
+        places = _coordinates(base, count, shadows, seed)
+        return _Canaries(base, places, "Dirac gradients", white_box=True, subtract=canaries == DIRAC)
     if count is not None:
         count = check.whole("count", count, 1, "pass the number of canaries, e.g. 1000")
     if canaries is None:
@@ -257,7 +264,7 @@ def _coins(included: Any, expected: Any, count: int, seed: int) -> tuple[BoolArr
 def _members(base: Pipeline, canaries: _Canaries, coins: BoolArray) -> BoolArray:
     """Who is in the run: (1, units)."""
     if coins.all() or not coins.any():
-        raise InputError(f"all {coins.size} coins fell on one side; pass more canaries.")
+        raise InputError(f"all {coins.size} coins came up the same; pass more canaries.")
     members = np.zeros((1, canaries.pipeline.units), bool)
     members[0, : base.units] = True
     if not canaries.white_box:
@@ -281,7 +288,7 @@ def _scored(
     trainable, rows = canaries.pipeline, canaries.rows
     if canaries.white_box:
         assert trainable.recipe is not None
-        dirac = Dirac(tuple(rows.tolist()), tuple(coins.tolist()))
+        dirac = Dirac(tuple(rows.tolist()), tuple(coins.tolist()), canaries.subtract)
         trainable = replace(trainable, recipe=replace(trainable.recipe, canaries=dirac))
     observed: list[FloatArray | None] = []
     trained = collect(_noting(trainable.run(members, [seeds["run"]]), observed), members, stage="run")
@@ -340,6 +347,23 @@ def _estimates(evidence: OneRun, delta: float, confidence: float) -> list[Estima
     if delta > 0:
         estimates.append(one_run(evidence, **at, guesses=guesses, method="f-dp"))
     return estimates
+
+
+def _in_family(evidence: OneRun, mechanism: DpSgd | None, delta: float, confidence: float) -> list[Estimate]:
+    """The ε of the smallest noise that the run rejects, where the mechanism has a curve for adding one record.
+
+    The coordinates of Dirac canaries have independent noise, and nothing else is left there.
+    """
+    if mechanism is None or delta == 0.0 or (mechanism.sampling != "poisson" and mechanism.sample_rate < 1):
+        return []
+    claimed = DpSgd(mechanism.noise_multiplier, mechanism.sample_rate, mechanism.steps)
+    return [claim_mechanism(evidence, claimed, delta=delta, confidence=confidence, independent=True)]
+
+
+def _attack_name(canaries: _Canaries, scorer: AttackScorer) -> str:
+    if not canaries.white_box:
+        return scorer.name
+    return RECORDS_KNOWN if canaries.subtract else "noisy gradients"
 
 
 def path_of_guesses(scores: FloatArray, coins: BoolArray) -> GuessPath:

@@ -17,6 +17,7 @@ MEANING = {
     Validity.INDEPENDENT_RUNS: "a confidence bound for any mechanism if every score comes from a run of its own",
     Validity.CREDIBLE: "a posterior probability under a stated prior, not a confidence",
     Validity.ASSUMES_GAUSSIAN: "holds only if the mechanism is Gaussian",
+    Validity.ASSUMES_FAMILY: "holds only if the training is the stated mechanism, with some amount of noise",
     Validity.ASYMPTOTIC: "holds for large samples, approximately",
     Validity.INSTANCE_METRIC: "describes this one trained model, not the method that trained it",
     Validity.MEASUREMENT: "a measured difference, not a bound",

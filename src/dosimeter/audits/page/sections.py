@@ -121,7 +121,7 @@ def region(audit: Audit, drawings: Pictures) -> str:
     if facts.bounds(audit) and isinstance(reach, (int, float)) and math.isfinite(reach):
         unit = facts.unit(audit)
         body += paragraph(
-            f"With this many {unit}s even a perfect attack could not have proven more than ε ≥ {epsilon(reach)} "
+            f"With this many {unit}s even a perfect attack would have proven about ε ≥ {epsilon(reach)} "
             f"{whose(audit.headline.neighbours, unit)}. A small number is not evidence of privacy.",
             "note",
         )
@@ -295,7 +295,7 @@ def _allowed(audit: Audit) -> str:
 def _questions(risk: Allowed) -> list[tuple[str, float]]:
     """What is asked about a person, and the answer without any leak."""
     return [
-        *((f"Belief that a person is in the data, {share(b.prior)} before", b.prior) for b in risk.belief),
+        *((f"Belief that a person is in the data, if it was {share(b.prior)} before", b.prior) for b in risk.belief),
         *((f"Members found at {share(t.fpr)} false alarms", t.fpr) for t in risk.tpr),
         ("Share of members found minus share of false alarms", 0.0),
         *(
@@ -326,6 +326,9 @@ def roc(audit: Audit, drawings: Pictures) -> str:
         + (f"{'; '.join(parts)} (dots). " if parts else "")
         + "Dotted: guessing."
     )
+    ends = [f"TNR {share(p.tnr)} at FNR {share(p.fnr)}" for p in audit.curve.tnr_at_fnr]
+    if ends:
+        caption += f" At the other end of the curve, non-members are told for sure: {'; '.join(ends)}."
     if lines.tpr_low.max() > 0:
         caption += (
             f" Shaded: with {percent(audit.headline.confidence)} confidence the true curve lies nowhere "
@@ -337,7 +340,7 @@ def roc(audit: Audit, drawings: Pictures) -> str:
     if stated is not None and math.isfinite(stated.epsilon):
         caption += f" Long dashes: the most that the guarantee ε ≤ {epsilon(stated.epsilon)} allows any attack."
     return section(
-        "roc", "How well members are told apart", figure("roc", "ROC curve on logarithmic axes", caption, drawings)
+        "roc", "How well members are recognised", figure("roc", "ROC curve on logarithmic axes", caption, drawings)
     )
 
 
@@ -430,7 +433,7 @@ def subgroups(audit: Audit, drawings: Pictures) -> str:
     shown = groups[:MOST_ROWS]
     body = paragraph(lead) + figure("subgroups", "Bound by group", caption, drawings, by="y")
     body += table(
-        _counted(f"Groups and what is proven for each{' ' + act if act else ''}. {together}", len(shown), len(groups)),
+        _counted(f"Groups, and the ε proven for each{', ' + act if act else ''}. {together}", len(shown), len(groups)),
         ("group", "members", "non-members", "ε at least", "AUC", "p-value", "p-value, corrected", "flagged"),
         [_group_row(g) for g in shown],
         numeric=range(1, 7),
@@ -461,7 +464,8 @@ def exposed(audit: Audit) -> str:
     body = paragraph(
         "The members that the attack recognises most surely. A small false-positive rate means "
         "that hardly any outsider looks as "
-        "much like a member as this record does. The list itself is sensitive: it names members."
+        "much like a member as this record does. The list itself is sensitive: it names members. The risk of all "
+        "records is in the table of `risk_table` (`--records`), which is not part of this page or of the JSON."
     )
     body += table(
         _counted("Most exposed records", len(shown), len(found)),

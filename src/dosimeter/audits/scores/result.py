@@ -14,6 +14,7 @@ __all__ = [
     "METADATA",
     "Accuracy",
     "AttackResult",
+    "ErrorSize",
     "Fingerprints",
     "ScoresDetails",
     "ScoresMetadata",
@@ -27,6 +28,14 @@ class Accuracy(Part):
 
     members: Rate | None
     nonmembers: Rate | None
+
+
+@dataclass(frozen=True)
+class ErrorSize(Part):
+    """The root of the mean squared residual on both sides, where the model predicts numbers."""
+
+    members: Positive
+    nonmembers: Positive
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,8 @@ class ScoresDetails(Details):
 class ScoresMetadata(TrainedMetadata):
     """Scores alone fill the first three; the others tell of the model and its data.
 
-    `goodness_of_fit` says for each side how well a Gaussian mixture describes the losses (`GoodnessOfFit.to_dict`).
+    `queries` is how often a model that gives labels alone was asked about each record. `goodness_of_fit` says for each
+    side how well a Gaussian mixture describes the losses (`GoodnessOfFit.to_dict`).
     """
 
     game: str | None = None
@@ -81,9 +91,12 @@ class ScoresMetadata(TrainedMetadata):
     references: Count | None = None
     from_loss: bool = False
     mask_hash: str | None = None
+    task: str | None = None
     outputs: str | None = None
+    queries: Count | None = None
     clipped: Count | None = None
     accuracy: Accuracy | None = None
+    error: ErrorSize | None = None
     goodness_of_fit: Mapping[str, Mapping[str, Any]] | None = None
     fingerprint: Fingerprints | None = None
 

@@ -12,7 +12,8 @@ from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.audits.assemble import risk_of
 from dosimeter.audits.part import numbers
-from dosimeter.audits.result import Audit, Guard, Roc, TprAtFpr
+from dosimeter.audits.record_risk import RecordRisk
+from dosimeter.audits.result import Audit, Guard, Roc, TnrAtFnr, TprAtFpr
 from dosimeter.audits.scores.result import ScoresDetails, ScoresMetadata
 from dosimeter.estimate import Estimate, plain
 from dosimeter.estimators import band
@@ -85,6 +86,7 @@ def audit_scores(
         risk=risk_of(headlines),
         curve=roc(pools, confidence),
         details=ScoresDetails(),
+        record_risk=_record_risk(scores, pools),
         metadata=ScoresMetadata(
             members=pools.members.size,
             nonmembers=pools.nonmembers.size,
@@ -99,6 +101,16 @@ def audit_scores(
             version=dosimeter.__version__,
         ),
     )
+
+
+def _record_risk(scores: Scores | OneRun, sides: Scores) -> RecordRisk | None:
+    """The risk of all records, by their rows; None for persons, whose names only their audit knows."""
+    if scores.unit != "record":
+        return None
+    rows = np.arange(sides.members.size), np.arange(sides.nonmembers.size)
+    if isinstance(scores, OneRun):
+        rows = np.flatnonzero(scores.included), np.flatnonzero(~scores.included)
+    return RecordRisk.of(sides, rows)
 
 
 def _headlines(scores: Scores | OneRun, delta: float, confidence: float) -> list[Estimate]:
@@ -125,7 +137,7 @@ def _at_thresholds(
         "threshold": threshold,
         "fpr": fpr,
     }
-    # "uniform" is no choice for the posterior, which needs one threshold: it then takes its own default.
+    # "uniform" is not a choice for the posterior, which needs one threshold: it then takes its own default.
     posterior = {**one, "threshold": None if isinstance(threshold, str) and threshold == "uniform" else threshold}
     found = [clopper_pearson(scores, **one)]
     if min(scores.members.size, scores.nonmembers.size) >= 2 or posterior["threshold"] is not None or fpr is not None:
@@ -170,8 +182,9 @@ def roc(scores: Scores, confidence: float) -> Roc:
     The band is a pair of limits at each threshold: with the stated confidence, at every one of them the true FPR is
     at most `fpr_high` and the true TPR at least `tpr_low`. `tpr_at_fpr` has a limit for each named FPR alone: with the
     stated confidence the test at `limit_threshold` has a true FPR of at most `fpr` and a true TPR of at least
-    `tpr_low` (`tpr_limit`). For one trained model all of them are about that model: the members tried are a random
-    sample of its training records, the non-members one of records that it has not seen.
+    `tpr_low` (`tpr_limit`); `tnr_at_fnr` is the same with both kinds exchanged. For one trained model all of them are
+    about that model: the members tried are a random sample of its training records, the non-members one of records
+    that it has not seen.
     """
     curve = scores.curve
     keep = _thin(curve.fp, curve.tp, scores.nonmembers.size, scores.members.size)
@@ -185,6 +198,7 @@ def roc(scores: Scores, confidence: float) -> Roc:
         fpr_high=tuple(band.upper_limits(fp, scores.nonmembers.size, alpha / 2).tolist()),
         tpr_low=tuple((1 - band.upper_limits(scores.members.size - tp, scores.members.size, alpha / 2)).tolist()),
         tpr_at_fpr=tuple(_tpr_at(scores, fpr, confidence) for fpr in LOW_FPRS),
+        tnr_at_fnr=tuple(_tnr_at(scores, fnr, confidence) for fnr in LOW_FPRS),
     )
 
 
@@ -211,4 +225,17 @@ def _tpr_at(scores: Scores, fpr: float, confidence: float) -> TprAtFpr:
         tpr_low=limit.tpr,
         threshold=plain(threshold),
         limit_threshold=plain(limit.threshold),
+    )
+
+
+def _tnr_at(scores: Scores, fnr: float, confidence: float) -> TnrAtFnr:
+    """The same at the other end: with members and non-members exchanged, low scores are the telling ones."""
+    turned = Scores(-scores.nonmembers, -scores.members)
+    point = _tpr_at(turned, fnr, confidence)
+    return TnrAtFnr(
+        fnr=fnr,
+        tnr=point.tpr,
+        tnr_low=point.tpr_low,
+        threshold=None if point.threshold is None else -point.threshold,
+        limit_threshold=None if point.limit_threshold is None else -point.limit_threshold,
     )

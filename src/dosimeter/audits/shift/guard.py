@@ -297,11 +297,12 @@ def _copy_warnings(records: Records, copies: Copies, near: NearCopies, members: 
         sampled = "" if members + nonmembers == sum(records.sizes) else " in the sample"
         warnings.append(
             f"{_of(near.across, nonmembers)}{sampled} {'is' if near.across == 1 else 'are each'} nearly a copy of a "
-            f"member (of the {members} members{sampled}, {near.within_members} are that near to another one): what the "
-            "model learnt of the member it may know of the copy"
+            f"member, so what the model learnt about the member may also show on the copy ({near.within_members} of "
+            f"the {members} members{sampled} {'is' if near.within_members == 1 else 'are'} as close to another member)"
         )
     if records.missing:
-        warnings.append(f"{records.missing} feature values are missing (NaN) and were taken as such")
+        values = "value is" if records.missing == 1 else "values are"
+        warnings.append(f"{records.missing} feature {values} missing (NaN); the check treats that as information")
     return warnings
 
 

@@ -133,7 +133,7 @@ def _arrays(first: Any, second: Any, kind: str) -> tuple[str, tuple[Any, Any], i
             array = np.asarray(value)
         except (ValueError, TypeError, RuntimeError, MemoryError):
             raise InputError(
-                f"{name} must be an array of records; its rows have mixed lengths or no array form."
+                f"{name} must be an array of records; its rows have mixed lengths, or it cannot be read as an array."
             ) from None
         if array.ndim == 0 or array.dtype.kind in "cV":
             raise InputError(
@@ -190,7 +190,7 @@ def _count_missing(name: str, side: npt.NDArray[Any]) -> int:
 
 
 def _encoded(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
-    """Columns that are no numbers as the ordinal of their category in the sorted union of both sides."""
+    """Columns that are not numbers as the ordinal of their category in the sorted union of both sides."""
     both = np.concatenate([a.astype(object), b.astype(object)])
     coded = np.empty(both.shape)
     for j in range(both.shape[1]):

@@ -168,7 +168,7 @@ class ByPoint:
     epsilon: FloatArray
 
     def advantage(self) -> list[float | None]:
-        """TPR − FPR for each point; None where all of its coins fell on one side."""
+        """TPR − FPR for each point; None where all of its coins came up the same."""
         inside, outside = self.tp + self.fn, self.fp + self.tn
         return [
             None if min(a, b) == 0 else float(t / a - f / b)

@@ -271,4 +271,4 @@ def attacked_by_halves(setup: AuditSetup, shadows: Trainings) -> Measured:
 
 def _require_both_sides(coins: BoolArray) -> None:
     if coins.all() or not coins.any():
-        raise InputError(f"all {coins.size} coins fell on one side; train more models or pass another seed.")
+        raise InputError(f"all {coins.size} coins came up the same; train more models or pass another seed.")

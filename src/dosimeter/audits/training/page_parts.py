@@ -31,7 +31,7 @@ def interval_chart(canvas: Canvas, audit: Audit, intervals: Sequence[IntervalRow
     stated = facts.guarantee(audit)
     ends += [stated.epsilon] if stated is not None else []
     top = max([v for v in ends if math.isfinite(v)] + [0.1]) * 1.08
-    kinds = ["holds for any training", "no confidence bound for any training"]
+    kinds = ["holds for any training", "not a confidence bound for any training"]
     rows: Rows = []
     for row in intervals:
         low, high = known(row.low), known(row.high)
@@ -120,7 +120,7 @@ def side_by_side(
     caption = (
         f"Each bar is one method at {percent(audit.headline.confidence)}. A bar that reaches the right edge has no "
         "upper end. Upper ends are about this attack at its threshold, never about what a better attack could show. "
-        "Grey: no confidence bound for any training."
+        "Grey: not a confidence bound for any training."
     )
     stated = facts.guarantee(audit)
     if stated is not None and math.isfinite(stated.epsilon):

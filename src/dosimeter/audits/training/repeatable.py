@@ -21,8 +21,9 @@ from dosimeter.engine.options import RunKeywords
 from dosimeter.engine.pool import cores
 from dosimeter.evidence import Persons, persons
 from dosimeter.models.outputs import Kind, checked, infer_kind, losses_of
-from dosimeter.records import class_numbers, pair
+from dosimeter.records import class_codes, count, fingerprint, joined, pair, take
 from dosimeter.training import Recipe, arguments, train_foreign, train_many
+from dosimeter.training.foreign import predictor_of
 from dosimeter.training.identity import Identity, identity
 
 __all__ = ["Pipeline", "PipelineKeywords", "Signal", "TrainingOutcome", "model_name", "own_keywords", "pipeline"]
@@ -77,7 +78,8 @@ class Pipeline:
     returns a predictor. `held` are further records, for accuracy alone. `known` is what `train` was when the audit
     began, for the keys of a store: trainings in this process may change what it reaches. `name` and the labels are
     part of these keys too, since a function does not tell which files it reads. With `persons` the units that are in
-    or out are persons: memberships have one column, and outcomes one signal, for each of them.
+    or out are persons: memberships have one column, and outcomes one signal, for each of them. `classes` are the
+    names of the classes where the labels were words.
     """
 
     train: Any
@@ -90,6 +92,12 @@ class Pipeline:
     known: Identity | None = None
     name: str | None = None
     persons: Persons | None = None
+    classes: tuple[str, ...] | None = None
+
+    @property
+    def contents(self) -> Any:
+        """The records as the caller gave them; `x` holds row numbers where they are a table of mixed columns."""
+        return take(self.train.table, slice(0, self.records)) if isinstance(self.train, TableTraining) else self.x
 
     @property
     def records(self) -> int:
@@ -111,12 +119,15 @@ class Pipeline:
         data = hashlib.sha256()
         for part in (self.x, self.y, *(() if self.persons is None else (self.persons.place,))):
             data.update(f"{part.shape}{part.dtype}".encode() + np.ascontiguousarray(part).tobytes())
+        if isinstance(self.train, TableTraining):
+            data.update(fingerprint(self.train.table, None).encode())
         known = "" if self.known is None else self.known.text
         return f"{known} {self.name} {self.recipe!r} {data.hexdigest()}"
 
     def label_of(self, unit: int) -> str:
         """The label of a record, or of a person's first record."""
-        return str(self.y[unit if self.persons is None else int(np.argmax(self.persons.place == unit))])
+        label = self.y[unit if self.persons is None else int(np.argmax(self.persons.place == unit))]
+        return str(label) if self.classes is None else self.classes[int(label)]
 
     def units_of(self, rows: IntArray) -> IntArray:
         """The records themselves, or the persons behind them."""
@@ -315,27 +326,69 @@ def pipeline(
     if name is not None and not isinstance(name, str):
         raise InputError(f"name must be a text or None, got {check.show(name)}; pass e.g. 'adult mlp'.")
     classes = signal is None or recipe is not None
-    x, y = _records("data", data, recipe, classes)
-    held = None if nonmembers is None else _records("nonmembers", nonmembers, recipe, classes)
+    x, y, names = _records("data", data, recipe, classes)
+    held = None
+    if nonmembers is not None:
+        held = _records("nonmembers", nonmembers, recipe, classes, names)[:2]
+    if _is_frame(x) or (held is not None and _is_frame(held[0])):
+        train, x, held = _by_row_numbers(train, x, held)
     if held is not None and held[0].shape[1:] != x.shape[1:]:
         raise InputError(
             f"nonmembers has records of shape {held[0].shape[1:]}, data of {x.shape[1:]}; pass records of one shape."
         )
     owners = None if groups is None else persons("groups", groups, len(x))
     known = identity(train, key=key) if where.store is not None or key is not None else None
-    return Pipeline(train, recipe, x, y, held, signal, where, known, name, owners)
+    return Pipeline(train, recipe, x, y, held, signal, where, known, name, owners, names)
 
 
-def _records(name: str, data: Any, recipe: Recipe | None, classes: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+@dataclass(frozen=True, eq=False)
+class TableTraining:
+    """The caller's training on a table of mixed columns: the model that it returns is asked by row numbers.
+
+    The engine then moves row numbers alone, and the model still sees rows of the table as the caller gave it.
+    """
+
+    train: Callable[[IntArray, int], Any]
+    table: Any
+
+    @property
+    def name(self) -> str:
+        """What to call the caller's training."""
+        return model_name(self.train)
+
+    def __call__(self, rows: IntArray, seed: int) -> Callable[[IntArray], Any]:
+        ask = predictor_of(self.train(rows, seed))
+        return lambda places: ask(take(self.table, places))
+
+
+def _is_frame(x: Any) -> bool:
+    return hasattr(x, "iloc")
+
+
+def _by_row_numbers(train: Any, x: Any, held: tuple[Any, Any] | None) -> tuple[Any, Any, tuple[Any, Any] | None]:
+    """The same training, and row numbers of one table in place of the records."""
+    if held is None:
+        return TableTraining(train, x), np.arange(count(x)), None
+    if not _is_frame(x) or not _is_frame(held[0]):
+        raise InputError("one of data and nonmembers is a table with named columns, the other is not; pass two tables.")
+    table = TableTraining(train, joined(x, held[0]))
+    rows = np.arange(count(table.table))
+    return table, rows[: count(x)], (rows[count(x) :], held[1])
+
+
+def _records(
+    name: str, data: Any, recipe: Recipe | None, classes: bool, names: tuple[str, ...] | None = None
+) -> tuple[Any, npt.NDArray[Any], tuple[str, ...] | None]:
+    """Records, labels as numbers, and the names of the classes where the labels are words."""
     features, labels = pair(name, data, "pass records and their labels")
     if recipe is not None:
-        return arguments.records((features, labels))
-    x = np.asarray(features)
-    if x.ndim == 0 or x.size == 0 or x.dtype.hasobject:
+        return (*arguments.records((features, labels)), None)
+    x = features if _is_frame(features) and hasattr(features, "columns") else np.asarray(features)
+    if not _is_frame(x) and (x.ndim == 0 or x.size == 0 or x.dtype.hasobject):
         raise InputError(f"{name}: X must be an array of records, got type {x.dtype} and shape {x.shape}; convert it.")
-    if classes:
-        return x, class_numbers(f"{name}: y", labels, len(x))
+    if classes or np.asarray(labels).dtype.kind in "UTO":
+        return (x, *class_codes(f"{name}: y", labels, count(x), names))
     y = check.finite_array(f"{name}: y", labels)
     if y.size != len(x):
         raise InputError(f"{name} has {len(x)} records but {y.size} labels; pass one label for each record.")
-    return x, np.asarray(labels)
+    return x, np.asarray(labels), None

@@ -206,7 +206,7 @@ def _metadata(setup: AuditSetup, shadows: Trainings, measured: Measured) -> Trai
         seed=design.seed,
         seeds=CoinSeeds(design.seeds["masks"], design.seeds["coins"]),
         mask_hash=mask_hash(evidence.coins.ravel()),
-        fingerprint=fingerprint(base.x, base.y),
+        fingerprint=fingerprint(base.contents, base.y),
         delta=design.delta,
         confidence=design.confidence,
         version=dosimeter.__version__,

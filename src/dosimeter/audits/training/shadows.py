@@ -50,7 +50,7 @@ class Trainings:
         doubts = []
         if self.agreements and (middle := float(np.median(self.agreements))) < BY_CHANCE:
             doubts.append(
-                f"the outputs of the {MODELS[self.stage]} suit the labels of the records they were trained on hardly "
+                f"the outputs of the {MODELS[self.stage]} fit the labels of the records they were trained on hardly "
                 f"better than shuffled outputs would (median: {middle:.2g} standard deviations above chance): either "
                 "these models learnt nothing, or row i of the outputs is not the answer for record i, and then a low "
                 "bound says nothing about the training"
@@ -58,7 +58,7 @@ class Trainings:
         if self.agreements and self.stage != "run" and len(self.signals) > 1 and not np.ptp(self.signals, axis=0).any():
             doubts.append(
                 f"all {len(self.signals)} {MODELS[self.stage]} gave the same outputs, though each should be trained on "
-                "its own records: the training does not heed its indices"
+                "its own records: the training ignores its indices"
             )
         return doubts
 

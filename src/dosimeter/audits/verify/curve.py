@@ -75,7 +75,7 @@ def _no_bin_too_wide(bins: Bins, ranks: IntArray) -> None:
     wide = np.unique(np.searchsorted(edges, spanning, "right") - 1)
     inside = np.setdiff1d(bins.total - ranks, edges)
     if np.isin(np.searchsorted(edges, inside, "right") - 1, wide).any():
-        raise WrongError("a bin of ranks was left whole although a threshold falls inside it")
+        raise WrongError("a threshold falls inside a bin of ranks that was not divided")
 
 
 def _band_follows(curve: Roc, confidence: float, fp: IntArray, tp: IntArray, outside: int, members: int) -> None:
@@ -99,7 +99,7 @@ def counts_follow(audit: Audit, bins: Bins) -> str:
     if meta.kind is None:
         told = meta.members, meta.nonmembers
         if any(here is not None and here != there for here, there in zip(told, sizes, strict=True)):
-            raise WrongError(f"metadata tells of {told[0]} members and {told[1]} non-members, the bins hold others")
+            raise WrongError(f"metadata states {told[0]} members and {told[1]} non-members, the bins hold others")
         for estimate in audit.estimates:
             own = bins_or_none(estimate) if estimate.method == "lower-bound" else None
             if own is not None and not _same(own, bins):

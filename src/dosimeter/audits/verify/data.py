@@ -152,6 +152,11 @@ def _same_curve(curve: Roc, confidence: float, scores: Scores) -> str:
             (tuple(getattr(p, name) for p in curve.tpr_at_fpr), tuple(getattr(p, name) for p in again.tpr_at_fpr))
             for name in ("fpr", "tpr")
         ),
+        *(
+            (tuple(getattr(p, name) for p in curve.tnr_at_fnr), tuple(getattr(p, name) for p in again.tnr_at_fnr))
+            for name in ("fnr", "tnr")
+            if curve.tnr_at_fnr  # files of older versions have none
+        ),
     ]
     if any(len(here) != len(there) or not np.allclose(here, there, rtol=0, atol=1e-9) for here, there in columns):
         raise WrongError("the scores have another ROC curve")
@@ -160,5 +165,5 @@ def _same_curve(curve: Roc, confidence: float, scores: Scores) -> str:
 
 def _same_mask(mask: str, data: OneRun) -> str:
     if mask_hash(data.included) != mask:
-        raise WrongError("the data's coins are others than those of the audit")
+        raise WrongError("the coins of the data are not those of the audit")
     return "they have the hash that the audit names"

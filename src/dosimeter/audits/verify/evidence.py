@@ -24,6 +24,7 @@ __all__ = [
     "BinEvidence",
     "ClaimEvidence",
     "CoinNotes",
+    "FamilyEvidence",
     "FixedGuesses",
     "MembersOnlyNotes",
     "PanoramiaEvidence",
@@ -41,6 +42,7 @@ MOST_THROWS = 100_000
 
 Records: TypeAlias = Annotated[int, Interval(ge=0, le=MOST_RECORDS)]
 Column: TypeAlias = Annotated[tuple[Records, ...], MinLen(1), MaxLen(MOST_BINS)]
+Steps: TypeAlias = Annotated[float, Interval(ge=1, le=10**6)]
 Path: TypeAlias = Annotated[tuple[Records, ...], MaxLen(100_000)]
 
 T = TypeVar("T", bound=Part)
@@ -112,6 +114,18 @@ class FixedGuesses(Part):
 
 
 @dataclass(frozen=True)
+class FamilyEvidence(Part):
+    """A mechanism that one run was tested against: noise, sampling rate and steps of its parts; guesses, if counted."""
+
+    parts: Annotated[tuple[tuple[float, Rate, Steps], ...], MinLen(1), MaxLen(8)]
+    records: Records
+    independent: bool
+    rejected: bool
+    noise_scale: Positive | None = None
+    looks: Annotated[tuple[tuple[Records, Records, Records], ...], MaxLen(100)] = ()
+
+
+@dataclass(frozen=True)
 class Corners(Part):
     """Right and wrong guesses where the bets were settled."""
 
@@ -159,7 +173,7 @@ class Side(Part):
 
 @dataclass(frozen=True)
 class Throws(Part):
-    """Guesses made and right in each throw of the coins."""
+    """Guesses made and right in each draw of the coins."""
 
     baseline: Annotated[tuple[tuple[Records, Records], ...], MinLen(1), MaxLen(MOST_THROWS)]
     attack: Annotated[tuple[tuple[Records, Records], ...], MinLen(1), MaxLen(MOST_THROWS)]
@@ -167,7 +181,7 @@ class Throws(Part):
 
 @dataclass(frozen=True)
 class NullVerdict(Part):
-    """What the target scored beside the stand-ins."""
+    """What the target scored beside the reference models."""
 
     auc: float
     first_part: float
@@ -175,7 +189,7 @@ class NullVerdict(Part):
 
 @dataclass(frozen=True)
 class PanoramiaEvidence(Part):
-    """What ε̃ rests on: the attack, the baseline where there is one, and the throws where there were several."""
+    """What ε̃ rests on: the attack, the baseline if there is one, and the draws of the coins if there are several."""
 
     attack: Side | None = None
     baseline: Side | None = None
@@ -201,7 +215,7 @@ class TargetNotes(Part):
 
 @dataclass(frozen=True)
 class NullNotes(Part):
-    """What the stand-ins of a members-only audit scored."""
+    """What the reference models of a members-only audit scored."""
 
     auc: Annotated[tuple[float, ...], MaxLen(MOST_THROWS)]
     first_part: Annotated[tuple[float, ...], MaxLen(MOST_THROWS)]
@@ -209,7 +223,7 @@ class NullNotes(Part):
 
 @dataclass(frozen=True)
 class MembersOnlyNotes(Part):
-    """What a members-only audit's details hold of its stand-ins and targets."""
+    """What a members-only audit's details say of its reference models and targets."""
 
     null: NullNotes | None = None
     targets: tuple[TargetNotes, ...] = ()

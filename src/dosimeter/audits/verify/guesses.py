@@ -7,17 +7,20 @@ import math
 import numpy as np
 
 from dosimeter import geometry
+from dosimeter.accounting.claims import Guessed, Looked, epsilon_at, least_noise, of_parts
 from dosimeter.audits.result import Audit
-from dosimeter.audits.verify.evidence import BetEvidence, ClaimEvidence, FixedGuesses, of
+from dosimeter.audits.verify.evidence import BetEvidence, ClaimEvidence, FamilyEvidence, FixedGuesses, of
 from dosimeter.audits.verify.finding import Recomputed, UnknownError, WrongError, lower
 from dosimeter.audits.verify.ranks import from_bins, from_paths
 from dosimeter.estimate import Estimate, Validity
+from dosimeter.estimators import band
 from dosimeter.estimators.claim import Marks, claim
 from dosimeter.estimators.one_run import one_run_bound, one_run_mu_bound
 from dosimeter.estimators.rank_betting import betting_bound
+from dosimeter.estimators.rates import Looks
 from dosimeter.evidence import OneRun
 
-__all__ = ["bets", "claimed", "one_run"]
+__all__ = ["bets", "claimed", "in_family", "one_run"]
 
 MOST_RUNS = 10**6  # for which a perfect attack on a claim is tried
 
@@ -90,6 +93,30 @@ def claimed(e: Estimate, _audit: Audit) -> Recomputed:
     low = marks.bound(evidence.claimed_epsilon, e.delta, goal)
     most = _most_of_claim(evidence.runs, evidence.claimed_epsilon, e.delta, e.confidence)
     return lower(low, (Validity.INDEPENDENT_RUNS,), None, most, "the bets at its marks give it")
+
+
+def in_family(e: Estimate, _audit: Audit) -> Recomputed:
+    """The ε of the smallest noise that one run rejects, in the family of the mechanism that it was tested against."""
+    evidence, level = of(FamilyEvidence, e), 1 - e.confidence
+    if evidence.independent:
+        if e.counts is None or e.counts.members + e.counts.nonmembers != evidence.records:
+            raise WrongError("it needs counts of all records at its threshold")
+        fpr = band.upper_limits(np.array([e.counts.fp]), e.counts.nonmembers, level / 2)
+        fnr = band.upper_limits(np.array([e.counts.fn]), e.counts.members, level / 2)
+        test: Looked | Guessed = Looked(Looks(np.zeros(1), fpr, fnr))
+    else:
+        if not evidence.looks or not all(
+            correct <= k_in + k_out <= evidence.records and k_in + k_out for k_in, k_out, correct in evidence.looks
+        ):
+            raise WrongError("looks must hold guesses of each kind and how many were right")
+        test = Guessed(evidence.records, evidence.looks, level)
+    mechanism = of_parts(evidence.parts)
+    found = least_noise(mechanism, test.rejects)
+    if found.rejected != evidence.rejected:
+        said = "rejected" if evidence.rejected else "kept"
+        raise WrongError(f"the claimed mechanism is stated as {said}, the counts say the opposite")
+    low = 0.0 if found.scale is None else epsilon_at(mechanism, found.scale, e.delta)
+    return lower(low, (Validity.ASSUMES_FAMILY,), ("add/remove",))
 
 
 def _most_of_claim(runs: int, epsilon: float, delta: float, confidence: float) -> float:

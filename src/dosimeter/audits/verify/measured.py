@@ -58,9 +58,9 @@ def _strength(side: Side, evidence: PanoramiaEvidence, level: float) -> float:
 
 
 def _throws(e: Estimate, evidence: PanoramiaEvidence, throws: Throws, audit: Audit, level: float) -> Recomputed:
-    """ε̃ from medians over the throws of the coins, 0 unless the attack stands out from the stand-ins."""
+    """ε̃ from medians over the draws of the coins, 0 unless the attack stands out from the reference models."""
     if evidence.selection == "ranked":
-        raise UnknownError("a walk for each throw of the coins would have to be kept")
+        raise UnknownError("a walk for each draw of the coins would have to be kept")
     medians = []
     for pairs in (throws.baseline, throws.attack):
         table = np.array(pairs, np.int64)
@@ -70,25 +70,25 @@ def _throws(e: Estimate, evidence: PanoramiaEvidence, throws: Throws, audit: Aud
     stated = {"c_lb": evidence.c_lb, "c_plus_epsilon_lb": evidence.c_plus_epsilon_lb}
     for (name, here), there in zip(stated.items(), medians, strict=True):
         if here is None or not close(here, there):
-            raise WrongError(f"{name} is stated as {here}, the throws give {number(there)}")
+            raise WrongError(f"{name} is stated as {here}, the draws give {number(there)}")
     passed = _stands_out(e, evidence, audit)
     if (evidence.stands_out is True) != passed:
-        raise WrongError(f"stands_out is stated as {evidence.stands_out}, the stand-ins say the opposite")
+        raise WrongError(f"stands_out is stated as {evidence.stands_out}, the reference models say the opposite")
     guesses = max(made for made, _ in throws.attack)
     most = max(0.0, float(logit_bound(guesses, guesses, level)) - medians[0])
     value = max(0.0, medians[1] - medians[0]) if passed else 0.0
     validity = Validity.EXPLORATORY if evidence.selection == "naive" else Validity.MEASUREMENT
-    return Recomputed(value, 0.0, math.inf, (validity,), None, most, "its counts in each throw of the coins give it")
+    return Recomputed(value, 0.0, math.inf, (validity,), None, most, "its counts in each draw of the coins give it")
 
 
 def _stands_out(e: Estimate, evidence: PanoramiaEvidence, audit: Audit) -> bool:
     notes = read(MembersOnlyNotes, plain(audit.details), "the audit's details")
     verdict, null = evidence.verdict, notes.null
     if (verdict is None) != (null is None):
-        raise WrongError("its verdict and the stand-ins of the audit must stand together")
+        raise WrongError("it needs both a verdict and the values of the reference models, or neither")
     if verdict is None or null is None:
         if evidence.null_p_value is None:
-            raise UnknownError("it carries neither stand-ins nor a p-value")
+            raise UnknownError("it carries neither reference models nor a p-value")
         return evidence.null_p_value <= 1 - e.confidence
     rows = [row for row in notes.targets if row.name == evidence.target]
     if len(rows) != 1 or (rows[0].auc, rows[0].first_part) != (verdict.auc, verdict.first_part):

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from dosimeter.audits.result import Audit
 from dosimeter.audits.verify.finding import Recomputed, UnknownError
-from dosimeter.audits.verify.guesses import bets, claimed, one_run
+from dosimeter.audits.verify.guesses import bets, claimed, in_family, one_run
 from dosimeter.audits.verify.measured import adversary, panoramia, sensitivities
 from dosimeter.audits.verify.ranks import GENERATED, REAL, from_bins, from_paths
 from dosimeter.audits.verify.rates import NATURAL, from_rates, worst_point
@@ -26,6 +26,7 @@ METHODS: dict[str, Method] = {
     "one-run f-DP": one_run,
     "rank betting": bets,
     "claim": claimed,
+    "mechanism's family": in_family,
     **dict.fromkeys(NATURAL, from_rates),
     "clopper-pearson, worst point": worst_point,
     "panoramia": panoramia,
@@ -33,7 +34,7 @@ METHODS: dict[str, Method] = {
     "advantage, trajectory": adversary,
     "advantage, wins": adversary,
 }
-_CLAIMED = (Validity.CREDIBLE, Validity.ASSUMES_GAUSSIAN)
+_CLAIMED = (Validity.CREDIBLE, Validity.ASSUMES_GAUSSIAN, Validity.ASSUMES_FAMILY)
 
 
 def recompute(e: Estimate, audit: Audit) -> Recomputed:

@@ -45,7 +45,7 @@ def _laid_out(bins: Bins) -> None:
     tied = np.unique(np.searchsorted(edges, np.setdiff1d(cuts, edges), "right") - 1)
     ends = np.concatenate([edges[tied], edges[tied + 1]])
     if np.setdiff1d(edges, np.concatenate([cuts, ends])).size:
-        raise WrongError("bins are cut at ranks where none are cut")
+        raise WrongError("bins begin at ranks where no bin can begin")
 
 
 def bins_or_none(estimate: Estimate) -> Bins | None:
