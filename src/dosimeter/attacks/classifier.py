@@ -17,8 +17,9 @@ def learned(train_features: Any, train_membership: Any, features: Any, *, seed: 
     """Score records by boosted trees fitted on records whose membership is known.
 
     The training rows are divided into `folds` parts of about the same share of members, with equal rows in one part,
-    and one classifier is fitted without each part. A row of `features` that is also a training row is scored by the classifier
-    that has not seen it; any other row gets the mean of all classifiers. So the same rows may be passed twice.
+    and one classifier is fitted without each part. A row of `features` that is also a training row is scored by the
+    classifier that has not seen it; any other row gets the mean of all classifiers. So the same rows may be passed
+    twice.
 
     Args:
         train_features: Features (m, d) of rows of known membership.
