@@ -117,6 +117,10 @@ def table(results: list[dict[str, Any]]) -> str:
                 f"{head} {100 * row['tpr_0.1']:.1f} % | {100 * row['tpr_1']:.1f} % | {row['auc']:.3f} | "
                 f"{row['seconds']:.1f} | {row['claim']}{attack} |"
             )
+    measured = {(result["data"], result["target"]) for result in results}
+    missing = [f"{d}, {t}" for d in DATA for t in power.TARGETS if (d, t) not in measured]
+    if missing:
+        lines += ["", f"Not measured: {'; '.join(missing)}."]
     lines += ["", *_behind(results), "", *_choices(results)]
     return "\n".join(lines) + "\n"
 
