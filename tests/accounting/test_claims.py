@@ -24,7 +24,7 @@ from dosimeter.accounting.claims import (
 from dosimeter.accounting.pld import least_epsilon
 from dosimeter.accounting.profile import tpr_from_profile
 from dosimeter.estimators.one_run import one_run_mu_bound
-from dosimeter.estimators.trade_off import Curve, band_excess, recursion_rejects
+from dosimeter.estimators.trade_off import TradeOffCurve, band_excess, recursion_rejects
 
 LEVEL = 0.1
 
@@ -69,7 +69,7 @@ class TestCurve:
     )
     def test_refuses(self, points):
         with pytest.raises(InputError, match="epsilons"):
-            Curve(*points)
+            TradeOffCurve(*points)
 
 
 class TestRecursion:
@@ -90,7 +90,7 @@ class TestRecursion:
 
         records = data.draw(st.integers(guesses, 20))
         epsilon, delta = data.draw(st.floats(0.0, 2.0)), data.draw(st.floats(0.0, 0.2))
-        curve = Curve([epsilon], [delta])
+        curve = TradeOffCurve([epsilon], [delta])
         rejected = [
             c
             for c in range(guesses + 1)
@@ -255,7 +255,7 @@ class TestLeastEpsilon:
 
 
 def test_band_excess():
-    curve = Curve([0.0], [0.25])
+    curve = TradeOffCurve([0.0], [0.25])
     assert band_excess(curve, np.array([0.1, 0.9]), np.array([0.5, 0.0])) == pytest.approx([0.15, 0.0])
 
 

@@ -34,7 +34,7 @@ from dosimeter.estimators.claim import Profile
 from dosimeter.estimators.claim import claim as claim_of_runs
 from dosimeter.estimators.one_run import guess
 from dosimeter.estimators.rates import Looks, uniform_looks
-from dosimeter.estimators.trade_off import Curve, band_excess, recursion_rejects
+from dosimeter.estimators.trade_off import TradeOffCurve, band_excess, recursion_rejects
 from dosimeter.estimators.wording import change
 from dosimeter.evidence import Counts, OneRun
 from dosimeter.geometry import delta_from_mu, epsilon_from_mu
@@ -190,7 +190,7 @@ class Guessed:
         found = [guess(evidence, k_in=n - n // 2, k_out=n // 2) for n in sorted(numbers)]
         return cls(evidence.total, tuple((one.k_in, one.k_out, one.correct) for one in found), level)
 
-    def rejects(self, curve: Curve) -> bool:
+    def rejects(self, curve: TradeOffCurve) -> bool:
         """Whether any of the numbers rejects the curve."""
         level = self.level / len(self.made)
         return any(
@@ -216,11 +216,11 @@ class Looked:
     def at(cls, evidence: OneRun, level: float) -> Looked:
         return cls(uniform_looks(evidence.as_scores(independent=True), level), evidence)
 
-    def rejects(self, curve: Curve) -> bool:
+    def rejects(self, curve: TradeOffCurve) -> bool:
         """Whether the limits exceed the curve anywhere."""
         return bool(band_excess(curve, self.looks.fpr, self.looks.fnr).max() > 0.0)
 
-    def best(self, curve: Curve) -> Looked:
+    def best(self, curve: TradeOffCurve) -> Looked:
         """The test with the threshold that exceeds a curve most, and the counts there."""
         assert self.evidence is not None
         index = int(np.argmax(band_excess(curve, self.looks.fpr, self.looks.fnr)))
@@ -255,7 +255,7 @@ def testable(value: Any) -> Mechanism:
     return found
 
 
-def curve_of(value: Mechanism, grid: float | None = None) -> Curve:
+def curve_of(value: Mechanism, grid: float | None = None) -> TradeOffCurve:
     """Give the trade-off curve of a mechanism from points of its privacy profile."""
     phases = value.phases
     if any(phase.kind is not PhaseKind.GAUSSIAN for phase in phases):
@@ -264,13 +264,13 @@ def curve_of(value: Mechanism, grid: float | None = None) -> Curve:
         if resolvable(phases, width):
             profile = LossProfile(value, width)
             epsilons = np.linspace(0.0, min(profile.epsilon(TAIL), 700.0), POINTS)
-            return Curve(epsilons, profile.deltas(epsilons))
+            return TradeOffCurve(epsilons, profile.deltas(epsilons))
     mu = gaussian_mu(phases)  # exact for full batches; where losses are beyond all use, sampling can only help
     epsilons = np.linspace(0.0, min(float(epsilon_from_mu(mu, TAIL)), 700.0), POINTS)
-    return Curve(epsilons, np.asarray(delta_from_mu(epsilons, mu), float))
+    return TradeOffCurve(epsilons, np.asarray(delta_from_mu(epsilons, mu), float))
 
 
-def least_noise(value: Mechanism, rejects: Callable[[Curve], bool]) -> LeastNoise:
+def least_noise(value: Mechanism, rejects: Callable[[TradeOffCurve], bool]) -> LeastNoise:
     """Find the smallest factor on the noise that is rejected. More noise means a milder curve: it is rejected too."""
 
     def rejected(scale: float) -> bool:

@@ -20,7 +20,7 @@ from dosimeter.estimators.one_run import STEPS
 
 
 @dataclass(frozen=True)
-class Curve:
+class TradeOffCurve:
     """What a mechanism lets a membership test reach, from points of its profile: (ε_j, δ_j)-DP holds for every j.
 
     Args:
@@ -30,7 +30,7 @@ class Curve:
     Raises:
         InputError: If the points do not pair up or are out of range.
 
-    >>> Curve([0.0], [0.25]).tpr(0.1)
+    >>> TradeOffCurve([0.0], [0.25]).tpr(0.1)
     0.35
     """
 
@@ -64,7 +64,7 @@ class Curve:
         return float(max(0.0, up.max(), down.max()))
 
 
-def recursion_rejects(curve: Curve, *, records: int, guesses: int, correct: int, level: float) -> bool:
+def recursion_rejects(curve: TradeOffCurve, *, records: int, guesses: int, correct: int, level: float) -> bool:
     """Say whether `correct` right guesses reject the curve at a level; the number of guesses was fixed in advance.
 
     If at least `correct` guesses are right with probability `level`, the curve forces this probability up for each
@@ -81,6 +81,6 @@ def recursion_rejects(curve: Curve, *, records: int, guesses: int, correct: int,
     return right + wrong > goal
 
 
-def band_excess(curve: Curve, fpr: FloatArray, fnr: FloatArray) -> FloatArray:
+def band_excess(curve: TradeOffCurve, fpr: FloatArray, fnr: FloatArray) -> FloatArray:
     """By how much limits of both error rates, which all hold together, exceed what the curve allows at each look."""
     return np.asarray(1.0 - fnr - curve.tprs(fpr))

@@ -35,7 +35,7 @@ class MultiLabel(BlackBox):
         if self.estimator is not None:
             self.kind = "logits" if self.estimator == "decision_function" else "probabilities"
         self.inner = asked_by(
-            _Columns(model, method) if self.estimator else model, batch_size=batch_size, device=device
+            _LabelColumns(model, method) if self.estimator else model, batch_size=batch_size, device=device
         )
 
     def outputs(self, X: Any) -> Outputs:
@@ -86,7 +86,7 @@ def _joint(logits: FloatArray, truth: Array) -> FloatArray:
     return joint
 
 
-class _Columns:
+class _LabelColumns:
     """The probability of 1 for each label from an estimator, which may give one array for each label."""
 
     def __init__(self, model: Any, method: str) -> None:

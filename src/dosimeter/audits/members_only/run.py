@@ -184,7 +184,7 @@ class StageSeeds(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Measured:
+class _MeasuredTargets:
     """What was measured for all targets, with the strength of the baseline."""
 
     estimates: tuple[Estimate, ...]
@@ -234,7 +234,7 @@ def _targets(model: Any) -> dict[str, Any]:
 
 def _measured(
     setup: MembersOnlySetup, records: AuditRecords, real: AuditRecords | None, seeds: StageSeeds, run: RunOptions
-) -> _Measured:
+) -> _MeasuredTargets:
     """Train baseline and attack, and measure every target with the same coins."""
     classifier = pair_classifier(records, seed=seeds.classifier)
     helpers = _helpers(classifier, real, seeds.helper)
@@ -259,7 +259,7 @@ def _measured(
         confidence=setup.confidence,
         seed=seeds.coins,
     )
-    return _Measured(estimates, tuple(row for _, row in results), baseline, strength, seeds.coins)
+    return _MeasuredTargets(estimates, tuple(row for _, row in results), baseline, strength, seeds.coins)
 
 
 def _with_real_nonmembers(setup: MembersOnlySetup, records: AuditRecords, seed: int, run: RunOptions) -> RealAudit:
@@ -295,7 +295,7 @@ def _one_run(attack: Pair, confidence: float, coins: int) -> Estimate:
 def _assembled(
     setup: MembersOnlySetup,
     records: AuditRecords,
-    measured: _Measured,
+    measured: _MeasuredTargets,
     beyond: RealAudit | None,
     metadata: MembersOnlyMetadata,
 ) -> Audit:

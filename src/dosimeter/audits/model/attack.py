@@ -13,7 +13,7 @@ from dosimeter.attacks import leave_one_out
 from dosimeter.attacks.table import SHADOW_ATTACKS
 from dosimeter.audits.model.pool import Pool
 from dosimeter.audits.model.references import ReferenceSignals
-from dosimeter.audits.scores.result import AttackResult, Strength
+from dosimeter.audits.scores.result import AttackResult, ReferenceStrength
 from dosimeter.estimators.lower_bound import lower_bound
 from dosimeter.estimators.thresholds import threshold_at_fpr
 from dosimeter.evidence import OneRun, Scores
@@ -36,7 +36,7 @@ def read_attack(attack: Any) -> str:
 
 def choose_attack(
     attack: str, references: ReferenceSignals, pool: Pool, aggregate: str, *, delta: float, confidence: float
-) -> tuple[str, tuple[Strength, ...]]:
+) -> tuple[str, tuple[ReferenceStrength, ...]]:
     """Take the attack asked for; for "auto" the one that proves most about the references, each left out once.
 
     The references' own masks are known and independent of the target's, so the choice costs the bound nothing.
@@ -57,7 +57,7 @@ def choose_attack(
 
 
 @dataclass(frozen=True)
-class View:
+class SignalView:
     """The signals that one attack reads: log-odds as they are, or what it needs of residuals.
 
     LiRA compares residuals, with their signs, under two Gaussians. RMIA takes their Gaussian likelihood, in units of
@@ -68,7 +68,7 @@ class View:
     usual: float | None  # squared residual; None for signals that are log-odds
 
     @classmethod
-    def of(cls, name: str, references: ReferenceSignals, pool: Pool) -> View:
+    def of(cls, name: str, references: ReferenceSignals, pool: Pool) -> SignalView:
         """How this attack reads the signals of these references."""
         if pool.task != "regression":
             return cls(name, None)
@@ -94,9 +94,9 @@ class View:
 
 def _strength(
     name: str, references: ReferenceSignals, pool: Pool, aggregate: str, *, delta: float, confidence: float
-) -> Strength | None:
+) -> ReferenceStrength | None:
     """How much an attack finds out about the references; None where too few are left for it, with one left out."""
-    view = View.of(name, references, pool)
+    view = SignalView.of(name, references, pool)
     try:
         scores = leave_one_out(name, view(references.signals), references.included, **view.options)
     except InputError:
@@ -108,17 +108,17 @@ def _strength(
         bound = lower_bound(evidence, delta=delta, confidence=confidence).low
         found.append((bound, sides.auc, tpr_at(sides)))
     epsilon, auc, tpr = np.mean(found, axis=0)
-    return Strength(name, float(epsilon), float(auc), float(tpr), chosen=False)
+    return ReferenceStrength(name, float(epsilon), float(auc), float(tpr), chosen=False)
 
 
 def attack_scores(name: str, target: FloatArray, references: ReferenceSignals, pool: Pool) -> FloatArray:
     """Scores of the records, members first, from the target's signals and the references."""
-    view = View.of(name, references, pool)
+    view = SignalView.of(name, references, pool)
     return SHADOW_ATTACKS[name].scores(view(target), view(references.signals), references.included, **view.options)
 
 
 def other_scores(
-    chosen: str, strength: tuple[Strength, ...], target: FloatArray, references: ReferenceSignals, pool: Pool
+    chosen: str, strength: tuple[ReferenceStrength, ...], target: FloatArray, references: ReferenceSignals, pool: Pool
 ) -> list[FloatArray]:
     """Scores by the attacks that were tried on the references and not taken, but for the loss."""
     names = [row.attack for row in strength if row.attack not in (chosen, "loss")]

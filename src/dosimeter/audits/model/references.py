@@ -194,7 +194,7 @@ def _pipeline(
         known = identity(fit) if run.store is not None else None
         return Pipeline(fit, recipe, np.asarray(take(X, order)), codes, None, None, run, known)
     fits = fit if isinstance(fit, _Cloned) else _Own(fit, pool.order[order])
-    asked = _Asked(fits, take(X, order), y[order], question)
+    asked = _LabelOdds(fits, take(X, order), y[order], question)
     known = identity(asked) if run.store is not None else None
     return Pipeline(asked, None, np.arange(order.size), codes, None, _as_given, run, known)
 
@@ -204,7 +204,7 @@ def _as_given(outputs: Any, y: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _LabelOdds:
     """Train on some of the records, and answer with the signal of every record."""
 
     fit: Callable[[Any, Any, IntArray, int], Any]

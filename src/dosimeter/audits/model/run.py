@@ -175,7 +175,7 @@ def audit_model(
         raise InputError(f"strict refuses a number: {verdict} Draw members and nonmembers from one distribution.")
     losses = question.ask(box, pool)
     by_loss = pool.evidence(-losses[0].values, -losses[1].values, aggregate, from_loss=True)
-    at: _Level = {"delta": delta, "confidence": confidence}
+    at: _At = {"delta": delta, "confidence": confidence}
     audit = audit_scores(by_loss, **at, seed=seed, **asked.scores)
     star = None if audit.curve is None else star_curve(audit.curve, delta)
     evidence = by_loss
@@ -219,7 +219,7 @@ def audit_model(
     )
 
 
-class _Level(TypedDict):
+class _At(TypedDict):
     """What every bound of an audit is for."""
 
     delta: float
@@ -285,7 +285,7 @@ def _with_references(
     references: ReferenceSignals,
     aggregate: str,
     asked: _Asked,
-    at: _Level,
+    at: _At,
     seed: int,
 ) -> tuple[Audit, Scores | OneRun, list[Scores]]:
     """The audit by the attack with references; Epsilon* and a row of the loss attack stay beside it.

@@ -16,9 +16,9 @@ __all__ = [
     "AttackResult",
     "ErrorSize",
     "Fingerprints",
+    "ReferenceStrength",
     "ScoresDetails",
     "ScoresMetadata",
-    "Strength",
 ]
 
 
@@ -60,7 +60,7 @@ class AttackResult(Part):
 
 
 @dataclass(frozen=True)
-class Strength(Part):
+class ReferenceStrength(Part):
     """How strong an attack is on the reference models themselves: means over them, each attacked by the others."""
 
     attack: str
@@ -75,7 +75,7 @@ class ScoresDetails(Details):
     """With reference models: what they bought, and how the attack was chosen on them."""
 
     attacks: tuple[AttackResult, ...] = ()
-    strength: tuple[Strength, ...] = ()
+    strength: tuple[ReferenceStrength, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -268,7 +268,7 @@ class AdversaryEvidence(Part):
 
 
 @dataclass(frozen=True)
-class CoinSeeds(Part):
+class SeedOfCoins(Part):
     """The seed that coins were drawn from."""
 
     coins: Annotated[int, Interval(ge=0)] | None = None
@@ -278,7 +278,7 @@ class CoinSeeds(Part):
 class CoinNotes(Part):
     """What the metadata of an audit tells of the coins that were drawn for it."""
 
-    seeds: CoinSeeds | None = None
+    seeds: SeedOfCoins | None = None
     mask_hash: str | None = None
 
 
