@@ -125,6 +125,12 @@ CALLS = {
     "Counts": (dm.Counts, {"tp": 1, "fn": 2, "fp": 3, "tn": 4}),
     "fair_coins": (dm.fair_coins, {"records": 10, "seed": 0, "groups": None}),
     "fresh_seed": (dm.fresh_seed, {}),
+    "RunOptions": (
+        dm.RunOptions,
+        {"engine": "local", "workers": 2, "memory": None, "timeout": None, "progress": False, "device": None},
+    ),
+    "Privacy": (dm.Privacy, {"noise_multiplier": 1.0, "clip": 1.0}),
+    "Recipe": (dm.Recipe, {"epochs": 2, "batch_size": 8, "learning_rate": 0.1, "momentum": 0.0, "dp": None}),
     "fair_coins, persons": (dm.fair_coins, {"records": 2, "seed": 0, "groups": ["a", "b"]}),
     "Scores, persons": (
         lambda first, second: dm.Scores([1.0], [0.0], groups=(first, second)),

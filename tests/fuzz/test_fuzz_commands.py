@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from fuzz_calls import COINS, RUNS, SCORES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -77,7 +76,7 @@ WORDS = [
 ]
 CALLED = [0]
 # Commands that run for long, write files or need extras have tests of their own; broken options stop them before that.
-COMMAND = typer.main.get_command(cli.app)
+COMMAND = cli._command()
 SLOW = {"demo", "selftest", "plan", "choose", "run"}
 
 
@@ -117,13 +116,13 @@ def folder():
 
 def run(arguments):
     out, err = io.StringIO(), io.StringIO()
-    before, app = sys.argv, cli.app
-    sys.argv, cli.app = ["dosimeter", *arguments], COMMAND  # built once: it costs more than most commands
+    before, build = sys.argv, cli._command
+    sys.argv, cli._command = ["dosimeter", *arguments], lambda: COMMAND  # it costs more than most commands
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as stopped:
             cli.main()
     finally:
-        sys.argv, cli.app = before, app
+        sys.argv, cli._command = before, build
     return stopped.value.code, out.getvalue(), err.getvalue()
 
 

@@ -8,6 +8,7 @@ from scipy.special import ndtr, ndtri
 
 from dosimeter import InputError, Scores
 from dosimeter.audits.scores.run import LOW_FPRS, audit_scores, roc
+from dosimeter.estimate import plain
 from dosimeter.estimators.tpr_limit import tpr_limit
 
 Draw = Callable[[np.random.Generator, int, int], Scores]
@@ -56,10 +57,10 @@ def test_the_true_roc_is_seldom_below_the_limit(case: str, sizes: tuple[int, int
 def test_what_an_audit_prints_is_this_limit() -> None:
     rng = np.random.default_rng(3)
     scores = Scores(rng.normal(1, 1, 400), rng.normal(0, 1, 300))
-    for point in audit_scores(scores).curve["tpr_at_fpr"]:
-        limit = tpr_limit(scores, point["fpr"], 0.95)
-        assert (point["tpr_low"], point["limit_threshold"]) == limit
-        assert point["tpr_low"] <= point["tpr"]
+    for point in audit_scores(scores).curve.tpr_at_fpr:
+        limit = tpr_limit(scores, point.fpr, 0.95)
+        assert (point.tpr_low, point.limit_threshold) == (limit.tpr, plain(limit.threshold))
+        assert point.tpr_low <= point.tpr
 
 
 def test_the_printed_limit_fails_no_more_than_it_says() -> None:

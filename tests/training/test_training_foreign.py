@@ -109,10 +109,10 @@ def test_scripts(command):
         ("nan", "NaN"),
         ("other", "no array 'outputs' to {outputs}: it holds 'results'"),
         ("silent", "wrote no file to {outputs}"),
-        ("array", "no .npz file"),
-        ("text", "no .npz file"),
+        ("array", "not an .npz file"),
+        ("text", "not an .npz file"),
         ("words", "outputs of type <U3"),
-        ("objects", "no .npz file of numbers"),
+        ("objects", "not an .npz file of numbers"),
     ],
 )
 def test_scripts_that_write_something_else(command, mode, said):

@@ -29,6 +29,10 @@ def task_of(model: Any, y: Array | None, asked: Any = None) -> Task:
 
     Raises:
         InputError: If model, target and what was said do not fit each other.
+
+    >>> import numpy as np
+    >>> task_of(lambda rows: rows[:, 0], np.array([0.5, 1.25]))
+    'regression'
     """
     stated = None if asked is None else check.choice("task", asked, TASKS)
     if y is None:

@@ -248,9 +248,9 @@ def _options(run: RunOptions | None, options: Mapping[str, Any], guard: bool | s
     attack = read_attack(rest.pop("attack", "auto"))
     made: ReferenceKeywords = popped(ReferenceKeywords)
     question: QuestionKeywords = popped(QuestionKeywords)
-    strict = check.flag("strict", rest.pop("strict", False)) or guard == "strict"
-    if not isinstance(guard, bool) and guard != "strict":
+    if not isinstance(guard, bool) and not (isinstance(guard, str) and guard == "strict"):
         raise InputError(f"guard must be True, False or 'strict', got {check.show(guard)}; pass one of these.")
+    strict = check.flag("strict", rest.pop("strict", False)) or guard == "strict"
     return _Asked(RunOptions.read(run, rest, caller="audit_model", depth=4), scores, attack, made, question, strict)
 
 
