@@ -112,7 +112,7 @@ def what_can_be_shown(
         InputError: If an argument is out of range.
 
     >>> round(what_can_be_shown(members=1000).largest_provable[1].epsilon, 1)
-    5.9
+    5.8
     """
     size = _size(members, nonmembers, canaries, guesses)
     delta, confidence, seed = check.delta(delta), check.confidence(confidence), check.seed(seed)
