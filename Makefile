@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PAPER ?= all
-# mini (seconds), quick (minutes) or full (a night) for `make reproduce`.
+# For `make reproduce`: mini (seconds), quick (minutes) or full (a night); ONLY=fig4 for one part of a paper.
 SIZE ?= full
 # The PyTorch that tests and reproductions install first: a looser request pulls gigabytes of CUDA packages on Linux.
 TORCH ?= torch==2.13.0
@@ -10,7 +10,7 @@ CORE := .venv-core
 # Ray gives its servers 30 s to start, which a slow or busy machine misses.
 SUITE := OMP_NUM_THREADS=1 RAY_gcs_server_port_wait_time_s=180 RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S=180
 
-.PHONY: demo test test-core coverage chaos lint bench docs dist journeys reproduce coverage-table tables picture clean
+.PHONY: demo test test-core coverage chaos lint bench docs notebooks dist journeys reproduce coverage-table tables picture clean
 
 # The stamps depend on pyproject.toml, so a changed dependency installs again.
 $(VENV)/.core: pyproject.toml
@@ -20,7 +20,7 @@ $(VENV)/.core: pyproject.toml
 
 $(VENV)/.test: $(VENV)/.core
 	$(BIN)/pip install --quiet '$(TORCH)'
-	$(BIN)/pip install --quiet --editable '.[test,torch,text,ray]'
+	$(BIN)/pip install --quiet --editable '.[test,docs,torch,text,ray]'
 	touch $@
 
 $(CORE)/.test: pyproject.toml
@@ -61,6 +61,10 @@ docs: $(VENV)/.core
 	$(BIN)/pip install --quiet --editable '.[docs]'
 	$(BIN)/mkdocs build --strict
 
+# Runs the notebooks of docs/notebooks and keeps what they print.
+notebooks: $(VENV)/.test
+	$(BIN)/python scripts/notebooks.py
+
 # Wheel and sdist, and the wheel tried in an environment of its own.
 dist:
 	$(PYTHON) scripts/dist.py
@@ -72,7 +76,7 @@ journeys: $(VENV)/.test
 reproduce: $(VENV)/.core
 	$(BIN)/pip install --quiet '$(TORCH)'
 	$(BIN)/pip install --quiet --editable '.[report,torch,text]'
-	$(BIN)/python scripts/reproduce.py --paper $(PAPER) $(if $(SIZE),--$(SIZE))
+	$(BIN)/python scripts/reproduce.py --paper $(PAPER) $(if $(SIZE),--$(SIZE)) $(if $(ONLY),--only $(ONLY))
 
 coverage-table: $(VENV)/.core
 	$(BIN)/python scripts/coverage_table.py --trials 150 --records 1000

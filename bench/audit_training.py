@@ -143,7 +143,7 @@ class Clock:
 def measure(epochs):
     import numpy as np
 
-    from dosimeter.audits.training.challenges import halves
+    from dosimeter.audits.training.shadows import halves
     from dosimeter.training import Recipe
 
     x, y = adult(RECORDS)

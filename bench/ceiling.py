@@ -6,7 +6,8 @@ against it. The ceiling is the ε up to which that test rejects, with the same a
 
     python bench/ceiling.py                     # 40 draws of 2000 coins for each shape
     python bench/ceiling.py --draws 200 --only gauss
-    python bench/ceiling.py --peers             # also jax-privacy and PrivacyGuard
+    python bench/ceiling.py --peers             # also jax-privacy, PrivacyGuard and opake-auditing, in both its forms
+    python bench/ceiling.py --peers --write     # the same into bench/ceiling.md
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,7 +30,21 @@ RECORDS, DELTA, ALPHA = 2000, 1e-5, 0.05
 STEP = 0.02  # of the ceiling's grid of ε
 _HEAVIEST, _WHOLE = 6.0, 16
 
-PEERS = {"jax-privacy": "peer_ceiling_jax", "privacyguard": "peer_ceiling_guard"}  # environment: file
+
+class Peer(NamedTuple):
+    """A column of the table: the environment of a library, the file that asks it, and which of its forms."""
+
+    environment: str
+    file: str
+    form: str = ""
+
+
+PEERS = {
+    "jax-privacy": Peer("jax-privacy", "peer_ceiling_jax"),
+    "PrivacyGuard": Peer("privacyguard", "peer_ceiling_guard"),
+    "opake, default": Peer("opake", "peer_ceiling_opake"),
+    "opake, (ε, δ)": Peer("opake", "peer_ceiling_opake", "eps_delta"),
+}
 
 
 class Shape(NamedTuple):
@@ -99,7 +115,7 @@ def ceiling(log_odds: np.ndarray, inside: np.ndarray, delta: float = DELTA, alph
 
 
 def _rejects(epsilon: float, leaning: np.ndarray, right: np.ndarray, delta: float, alpha: float) -> bool:
-    from dosimeter.estimators.headline.laws import binomial, upper_tail
+    from dosimeter.estimators.headline.ranks import binomial, upper_tail
 
     excess = np.clip(leaning - epsilon, 0, _HEAVIEST)
     if excess.max() <= 0:
@@ -124,14 +140,15 @@ def peer(name: str, names: list[str], draws: int) -> dict[str, list[float]] | st
     """Another library's numbers on the same draws, from its own environment; a sentence where it cannot be had."""
     from environments import NotInstalledError, install, interpreter
 
+    environment, file, form = PEERS[name]
     try:
-        install(name)
+        install(environment)
     except NotInstalledError as error:
         return str(error)
-    job = json.dumps({"names": names, "draws": draws})
-    done = subprocess.run(
-        [str(interpreter(name)), str(HERE / f"{PEERS[name]}.py"), job], capture_output=True, text=True, cwd=HERE
-    )
+    job = json.dumps({"names": names, "draws": draws, "form": form})
+    command = [str(interpreter(environment)), str(HERE / f"{file}.py"), job]
+    clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, env=clean)
     if done.returncode:
         return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no message"
     return dict(json.loads(done.stdout.splitlines()[-1]))
@@ -144,12 +161,18 @@ def answer(bound: Callable[[np.ndarray, np.ndarray], float]) -> None:
     print(json.dumps(found))
 
 
+def asked_form() -> str:
+    """Which form of a peer's bound its file was asked for."""
+    return str(json.loads(sys.argv[1]).get("form", ""))
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=40)
     parser.add_argument("--only", default="", help="shapes whose name contains this")
     parser.add_argument("--peers", action="store_true", help="other libraries too; installs them once")
+    parser.add_argument("--write", action="store_true", help="write bench/ceiling.md too")
     chosen = parser.parse_args()
     names = [name for name in SHAPES if chosen.only in name]
     others = {name: peer(name, names, chosen.draws) for name in PEERS} if chosen.peers else {}
@@ -157,18 +180,37 @@ def main() -> None:
         if isinstance(found, str):
             print(f"{name} is left out: {found}", file=sys.stderr)
     others = {name: found for name, found in others.items() if not isinstance(found, str)}
-    print(f"| shape | bound | ceiling | ratio | {''.join(f'{n} | ' for n in others)}above the truth: ours |", end="")
-    print("".join(f" {name} |" for name in others) + "\n" + "|---" * (5 + 2 * len(others)) + "|")
+    lines = [
+        f"| shape | bound | ceiling | ratio | {''.join(f'{n} | ' for n in others)}above the truth: ours |"
+        + "".join(f" {name} |" for name in others),
+        "|---" * (5 + 2 * len(others)) + "|",
+    ]
+    print("\n".join(lines), flush=True)
     for name in names:
-        shape = SHAPES[name]
-        drawn = [draw(shape, seed) for seed in range(chosen.draws)]
-        bounds = [np.array([ours(*pair) for pair in drawn]), *(np.array(found[name]) for found in others.values())]
-        best = float(np.mean([ceiling(shape.log_odds(scores), inside) for scores, inside in drawn]))
-        means = [float(found.mean()) for found in bounds]
-        ratio = f"{means[0] / best:.3f}" if best else "–"
-        above = [f"{np.mean(found > shape.truth):.1%}" if math.isfinite(shape.truth) else "–" for found in bounds]
-        cells = [f"{means[0]:.3f}", f"{best:.3f}", ratio, *(f"{mean:.3f}" for mean in means[1:]), *above]
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        lines.append(_row(name, chosen.draws, others))
+        print(lines[-1], flush=True)
+    if chosen.write:
+        command = f"python bench/ceiling.py --draws {chosen.draws}{' --peers' if chosen.peers else ''} --write"
+        head = (
+            f"# The bound and its ceiling\n\nWritten by `{command}`. {RECORDS} coins, δ = {DELTA:g}, {1 - ALPHA:.0%} "
+        )
+        head += (
+            f"confidence, means over {chosen.draws} draws. A dash: the laws allow any ε, so no claim can be false.\n"
+        )
+        (HERE / "ceiling.md").write_text(head + "\n" + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _row(name: str, draws: int, others: dict[str, dict[str, list[float]]]) -> str:
+    """The means of all bounds on one shape, the ceiling, and how often each bound is above the truth."""
+    shape = SHAPES[name]
+    drawn = [draw(shape, seed) for seed in range(draws)]
+    bounds = [np.array([ours(*pair) for pair in drawn]), *(np.array(found[name]) for found in others.values())]
+    best = float(np.mean([ceiling(shape.log_odds(scores), inside) for scores, inside in drawn]))
+    means = [float(found.mean()) for found in bounds]
+    ratio = f"{means[0] / best:.3f}" if best else "–"
+    above = [f"{np.mean(found > shape.truth):.1%}" if math.isfinite(shape.truth) else "–" for found in bounds]
+    cells = [f"{means[0]:.3f}", f"{best:.3f}", ratio, *(f"{mean:.3f}" for mean in means[1:]), *above]
+    return f"| {name} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -41,6 +41,13 @@ RECIPES = {
     "privacyguard": Recipe(
         [Step(_CPU_TORCH, [*_CPU_WHEELS, *_CPU_TORCH]), Step(["--no-deps", "privacyguard-platform==0.0.2"])]
     ),
+    "opake": Recipe(
+        [
+            Step(_CPU_TORCH, [*_CPU_WHEELS, *_CPU_TORCH]),
+            Step(["optree==0.20.0"]),
+            Step(["--no-deps", *(f"opake-{part}==0.16.1" for part in ("auditing", "engine", "accounting", "base"))]),
+        ]
+    ),
     "power": Recipe(  # the peers of power.py; torch goes first, so that nothing that follows asks for another
         [
             Step(_CPU_TORCH, [*_CPU_WHEELS, *_CPU_TORCH]),

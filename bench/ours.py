@@ -8,7 +8,7 @@ import data
 import numpy as np
 
 import dosimeter as dm
-from dosimeter.estimators import band, walk
+from dosimeter.estimators import limits, walk
 from dosimeter.estimators.bayesian import bayesian
 from dosimeter.estimators.one_run import one_run_bound
 from dosimeter.estimators.panoramia import bound_curve
@@ -59,8 +59,8 @@ def walk_level_from_table(records: int) -> Work:
 
 
 def band_level_from_table(records: int) -> Work:
-    band.level_table.cache_clear()
-    return lambda: band.local_level(records, 0.025)
+    limits.level_table.cache_clear()
+    return lambda: limits.local_level(records, 0.025)
 
 
 def walk_level_exact(records: int) -> Work:
@@ -68,8 +68,8 @@ def walk_level_exact(records: int) -> Work:
 
 
 def band_violation_exact(records: int) -> Work:
-    level = np.array([band.local_level(records, 0.025)])
-    return lambda: float(band.violation(records, level)[0])
+    level = np.array([limits.local_level(records, 0.025)])
+    return lambda: float(limits.violation(records, level)[0])
 
 
 def panoramia_curve(records: int) -> Work:

@@ -70,7 +70,12 @@ RESULT_KEYS = (
 def art(task: power.Task, target: Any, name: str) -> Iterator[Row]:
     """ART's black-box attack learns from the outputs of half of the records, and is judged on the others."""
     from art.attacks.inference.membership_inference import MembershipInferenceBlackBox
-    from art.estimators.classification import SklearnClassifier
+    from art.estimators.classification import BlackBoxClassifier, SklearnClassifier
+
+    def wrapped() -> Any:
+        if type(target).__module__.startswith("sklearn."):
+            return SklearnClassifier(target)
+        return BlackBoxClassifier(target.predict_proba, task.X.shape[1:], target.classes_.size)
 
     sides = np.flatnonzero(task.included), np.flatnonzero(~task.included)
     for kind, note in (("nn", " (default)"), ("rf", "")):
@@ -78,7 +83,7 @@ def art(task: power.Task, target: Any, name: str) -> Iterator[Row]:
         torch.manual_seed(power.SEED)
 
         def attacked(kind: str = kind) -> list[np.ndarray]:
-            attack = MembershipInferenceBlackBox(SklearnClassifier(target), attack_model_type=kind)
+            attack = MembershipInferenceBlackBox(wrapped(), attack_model_type=kind)
             X, y = task.X, task.y
             learn, judge = [rows[::2] for rows in sides], [rows[1::2] for rows in sides]
             attack.fit(X[learn[0]], y[learn[0]], X[learn[1]], y[learn[1]])
@@ -165,7 +170,7 @@ def _analysed(attack: Any) -> tuple[list[np.ndarray], str]:
 
 def main() -> None:
     task, name, wanted = power.Task.load(Path(sys.argv[1])), sys.argv[2], sys.argv[3:]
-    target = power.estimator(name, power.SEED).fit(task.X[task.included], task.y[task.included])
+    target, pace = power.target_of(task, name), power.pace(task, name)
     rows: list[Row] = []
     for tool in (sacro, art, privacyguard):
         if wanted and tool.__name__ not in wanted:
@@ -175,7 +180,7 @@ def main() -> None:
         except Exception as error:  # one peer that fails leaves the others in the table
             rows.append({"tool": tool.__name__, "failed": f"{type(error).__name__}: {error}"[:200]})
     fingerprint = float(_right(target, task.X, task.y).sum())
-    sys.__stdout__.write(json.dumps({"target": fingerprint, "rows": rows}) + "\n")
+    sys.__stdout__.write(json.dumps({"target": fingerprint, "pace": pace, "rows": rows}) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """What an attack finds and what may be claimed from it: the same target, split and number of reference trainings.
 
-python bench/power.py [--data credit_default] [--targets HGB] [--skip-peers]; reads DOSIMETER_DATA.
-The peers run in an environment of their own (`environments.py`). A full run writes power.md and power.json.
+python bench/power.py [--data credit_default] [--targets HGB] [--skip-peers] [--again]; reads DOSIMETER_DATA.
+The peers run in an environment of their own (`environments.py`). Rows are kept in power.json as they come, so a run
+may be stopped and resumes where it was; the peers are measured once, since they do not change when dosimeter does.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np  # noqa: E402
 import power_task as power  # noqa: E402
 
 HERE = Path(__file__).parent
-DATA = ("credit_default", "adult")
+PAIRS = [(data, target) for data, targets in power.TARGETS.items() for target in targets]
 FORCED = ("rmia-online", "lira")
 Row = dict[str, Any]
 
@@ -34,8 +35,10 @@ def task_of(name: str) -> power.Task:
     from dosimeter import datasets
 
     X, y = datasets.load(name).pair
+    X = np.ascontiguousarray(X).reshape(len(X), -1)
     rows = np.random.default_rng(power.SEED).permutation(np.unique(X, axis=0, return_index=True)[1])
-    pool, others = rows[: power.RECORDS], rows[power.RECORDS : power.RECORDS + power.POPULATION]
+    size = power.RECORDS[name]
+    pool, others = rows[:size], rows[size : size + power.POPULATION[name]]
     return power.Task(X[pool], y[pool], dm.fair_coins(pool.size, seed=power.SEED), X[others], y[others])
 
 
@@ -44,7 +47,7 @@ def ours(task: power.Task, name: str) -> tuple[list[Row], list[Row], float]:
     import dosimeter as dm
     from dosimeter.engine import RunOptions, Store
 
-    target = power.estimator(name, power.SEED).fit(task.X[task.included], task.y[task.included])
+    target = power.target_of(task, name)
     asked: dict[str, Any] = {"data": (task.X, task.y), "included": task.included, "delta": power.DELTA}
     with tempfile.TemporaryDirectory() as folder:
         run = RunOptions(engine="inline", progress=False, store=Store(Path(folder) / "store"))
@@ -94,35 +97,44 @@ def peers(task: power.Task, name: str) -> dict[str, Any]:
 
 def table(results: list[dict[str, Any]]) -> str:
     """All results as Markdown."""
+    sizes = ", ".join(f"{size} records of {name}" for name, size in power.RECORDS.items())
     lines = [
         "# Power: what each tool finds, and what it may claim",
         "",
-        f"Written by `python bench/power.py`. {power.RECORDS} records, members by fair coins, {power.REFERENCES} "
+        f"Written by `python bench/power.py`. {sizes}, members by fair coins, {power.REFERENCES} "
         "reference trainings for each tool that uses any, δ = 1e-5, 95 % confidence, one target for each row of the "
         "head. TPR at .1 % / at 1 % FPR / AUC; seconds of processor time on one thread, trainings of the references "
-        "included. Only dosimeter's ε are lower bounds; PrivacyGuard's headline ε is an upper end of a bootstrap, and "
+        "included. A busy machine makes every second do less, so the time is also in trainings of the target, timed "
+        "just before: 16 of them are the references. Only dosimeter's ε are lower bounds; PrivacyGuard's headline ε is "
+        "an upper end of a bootstrap, and "
         "its eps_cp takes the best threshold of the same data without a correction.",
         "",
-        "| data, target | tool | TPR at .1 % | TPR at 1 % | AUC | seconds | what it may claim |",
-        "|---|---|---|---|---|---|---|",
+        "| data, target | tool | TPR at .1 % | TPR at 1 % | AUC | seconds | in trainings | what it may claim |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for result in results:
         for row in result["rows"]:
             head = f"| {result['data']}, {result['target']} | {row['tool']} |"
             if "failed" in row:
-                lines.append(f"{head} | | | | failed: {row['failed']} |")
+                lines.append(f"{head} | | | | | failed: {row['failed']} |")
                 continue
             attack = f", by {row['attack']}" if "attack" in row else ""
             lines.append(
                 f"{head} {100 * row['tpr_0.1']:.1f} % | {100 * row['tpr_1']:.1f} % | {row['auc']:.3f} | "
-                f"{row['seconds']:.1f} | {row['claim']}{attack} |"
+                f"{row['seconds']:.1f} | {_trainings(result, row)} | {row['claim']}{attack} |"
             )
     measured = {(result["data"], result["target"]) for result in results}
-    missing = [f"{d}, {t}" for d in DATA for t in power.TARGETS if (d, t) not in measured]
+    missing = [f"{data}, {target}" for data, target in PAIRS if (data, target) not in measured]
     if missing:
         lines += ["", f"Not measured: {'; '.join(missing)}."]
     lines += ["", *_behind(results), "", *_choices(results)]
     return "\n".join(lines) + "\n"
+
+
+def _trainings(result: dict[str, Any], row: Row) -> str:
+    """The seconds of a row in trainings of the target at that time, where one was timed."""
+    pace = result.get("pace" if "dosimeter" in row["tool"] else "peers_pace")
+    return "" if pace is None else f"{row['seconds'] / pace:.0f}"
 
 
 def _behind(results: list[dict[str, Any]]) -> list[str]:
@@ -136,7 +148,8 @@ def _behind(results: list[dict[str, Any]]) -> list[str]:
             if own is not None and best is not None and best[key] > own[key]:
                 values = f"{best[key]:.3f} against our {own[key]:.3f}"
                 found.append(f"- {result['data']}, {result['target']}: {best['tool']} has the larger {what}, {values}.")
-        faster = [row["tool"] for row in others if own is not None and row["seconds"] < own["seconds"]]
+        unit = [result["pace"], result["peers_pace"]] if {"pace", "peers_pace"} <= set(result) else [1.0, 1.0]
+        faster = [r["tool"] for r in others if own is not None and r["seconds"] / unit[1] < own["seconds"] / unit[0]]
         if faster:
             found.append(f"- {result['data']}, {result['target']}: less time takes {', '.join(faster)}.")
     head = "## Where dosimeter is behind"
@@ -163,47 +176,55 @@ def _choices(results: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _kept(file: Path) -> dict[tuple[str, str], list[Row]]:
-    """The peers' rows of an earlier run: they do not change when dosimeter does."""
+Kept = dict[tuple[str, str], dict[str, Any]]
+
+
+def _kept(file: Path) -> Kept:
+    """What was measured before, by data and target."""
     if not file.is_file():
         return {}
-    return {
-        (result["data"], result["target"]): [row for row in result["rows"] if "dosimeter" not in row["tool"]]
-        for result in json.loads(file.read_text())
-    }
+    return {(result["data"], result["target"]): result for result in json.loads(file.read_text())}
+
+
+def _keep(result: dict[str, Any]) -> Kept:
+    """Write a result, also one that is half measured, beside what the file holds by now: others may write to it."""
+    found = _kept(HERE / "power.json") | {(result["data"], result["target"]): result}
+    ordered = [found[pair] for pair in PAIRS if pair in found]
+    (HERE / "power.json").write_text(json.dumps(ordered, indent=1) + "\n")
+    (HERE / "power.md").write_text(table(ordered))
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", nargs="+", default=DATA, choices=DATA)
-    parser.add_argument("--targets", nargs="+", default=power.TARGETS, choices=power.TARGETS)
-    parser.add_argument("--skip-peers", action="store_true", help="measure dosimeter alone")
-    parser.add_argument("--keep-peers", action="store_true", help="take the peers from power.json where it has them")
+    parser.add_argument("--data", nargs="+", default=tuple(power.TARGETS), choices=tuple(power.TARGETS))
+    parser.add_argument("--targets", nargs="+", default=None, help="e.g. HGB; all of the data set otherwise")
+    parser.add_argument("--skip-peers", action="store_true", help="leave the peers' rows as they are")
+    parser.add_argument("--skip-ours", action="store_true", help="leave dosimeter's rows as they are")
+    parser.add_argument("--again", action="store_true", help="measure the peers again where power.json has them")
     asked = parser.parse_args()
-    kept = _kept(HERE / "power.json") if asked.keep_peers else {}
-    wanted = {(data, target) for data in asked.data for target in asked.targets}
-    if not asked.skip_peers and not wanted <= set(kept):
-        environments.install("power")
-    full = not asked.skip_peers and set(asked.data) == set(DATA) and set(asked.targets) == set(power.TARGETS)
-    folder = HERE if full else environments.WORK
-    folder.mkdir(exist_ok=True)
-    results: list[dict[str, Any]] = []
-    for data in asked.data:
+    found = _kept(HERE / "power.json")
+    for data, target in PAIRS:
+        if data not in asked.data or (asked.targets is not None and target not in asked.targets):
+            continue
         task = task_of(data)
-        for target in asked.targets:
-            rows, tried, mark = ours(task, target)
-            if (data, target) in kept:
-                rows += kept[data, target]
-            elif not asked.skip_peers:
-                found = peers(task, target)
-                if abs(found["target"] - mark) > 1e-3:
-                    print(f"{data}, {target}: the peers' target differs ({found['target']}, {mark})", file=sys.stderr)
-                rows += found["rows"]
-            results.append({"data": data, "target": target, "rows": rows, "tried": tried})
-            print(f"{data}, {target}: done", file=sys.stderr, flush=True)
-            (folder / "power.json").write_text(json.dumps(results, indent=1) + "\n")
-            (folder / "power.md").write_text(table(results))
-    print(table(results))
+        before = found.get((data, target), {"data": data, "target": target, "rows": [], "tried": []})
+        own = [row for row in before["rows"] if "dosimeter" in row["tool"]]
+        others = [row for row in before["rows"] if "dosimeter" not in row["tool"]]
+        if not asked.skip_peers and (asked.again or not others):
+            environments.install("power")
+            answer = peers(task, target)
+            others, before["mark"] = answer["rows"], answer["target"]
+            before["peers_pace"] = answer["pace"]
+            found = _keep(before | {"rows": [*own, *others]})
+        if not asked.skip_ours:
+            before["pace"] = power.pace(task, target)
+            own, tried, mark = ours(task, target)
+            if abs(before.get("mark", mark) - mark) > 1e-3:
+                print(f"{data}, {target}: the peers' target differs ({before['mark']}, {mark})", file=sys.stderr)
+            found = _keep(before | {"rows": [*own, *others], "tried": tried})
+        print(f"{data}, {target}: done", file=sys.stderr, flush=True)
+    print(table([found[pair] for pair in PAIRS if pair in found]))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dosimeter import InputError
-from dosimeter._optional import require
+from dosimeter._validate import require
 from dosimeter.datasets import Dataset, load
 
 _UNSEEN = re.compile(r' (?:aria-[a-z]+|role|class|pointer-events)="[^"]*"')
@@ -32,9 +32,14 @@ def announce(text: str) -> None:
     print(f"{time.strftime('%H:%M')} {text}", file=sys.stderr, flush=True)
 
 
+def plain(text: str) -> str:
+    """Text whose asterisks are asterisks (ε*) and whose bars do not end a cell."""
+    return text.replace("*", r"\*").replace("|", r"\|")
+
+
 def markdown(header: list[str], rows: list[list[str]]) -> str:
     """A table of plain texts: asterisks (ε*) and bars in them stay what they are."""
-    lines = [[cell.replace("*", r"\*").replace("|", r"\|") for cell in line] for line in (header, *rows)]
+    lines = [[plain(cell) for cell in line] for line in (header, *rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], ["---"] * len(header), *lines[1:]])
 
 

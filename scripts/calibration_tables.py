@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from scipy import special
 
-from dosimeter.estimators import band, walk
+from dosimeter.estimators import limits, walk
 
 PACKAGE = Path(__file__).parent.parent / "src" / "dosimeter" / "estimators"
 SAFETY = 1e-12  # absolute, far above what FFT rounding and cut tails can add
@@ -44,14 +44,14 @@ def band_levels(largest: int = 10**6) -> None:
     """α(sample size, local level) of the uniform band."""
     size = [1]
     while size[-1] < largest:
-        ratio = 1.25 if size[-1] < band.ALL_ORDERS else 1.5
+        ratio = 1.25 if size[-1] < limits.ALL_ORDERS else 1.5
         size.append(min(max(size[-1] + 1, int(size[-1] * ratio)), largest))
-    size = sorted({*size, band.ALL_ORDERS})  # above it orders thin out, so it is the worst of its neighbours
+    size = sorted({*size, limits.ALL_ORDERS})  # above it orders thin out, so it is the worst of its neighbours
     level = np.concatenate([10.0 ** np.arange(-12, -5, 0.5), 1e-5 * 1.15 ** np.arange(0, 74)])
     started = time.time()
     alpha = np.empty((len(size), level.size))
     for row, n in enumerate(size):
-        alpha[row] = band.violation(n, level)
+        alpha[row] = limits.violation(n, level)
         print(f"band of {n} records, {time.time() - started:.0f} s", file=sys.stderr, flush=True)
     alpha = np.maximum.accumulate(alpha, axis=1) + SAFETY
     np.savez_compressed(PACKAGE / "band_levels.npz", size=np.array(size), level=level, alpha=_round_up(alpha))

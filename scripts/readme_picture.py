@@ -6,7 +6,6 @@ Needs the extra `report`, and Chromium for the page.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import altair as alt
 
 from dosimeter.cli.demo import demo
+from dosimeter.report.pdf import find_chromium
 
 ROOT = Path(__file__).parent.parent
 GROUP = "Independent runs"  # of docs/coverage.json
@@ -26,17 +26,23 @@ SHOWN = {
 }
 
 
-QUIET = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+QUIET = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--hide-scrollbars"),
+]
+WIDTH, HEIGHT = 1060, 900  # the first screen of the page, to the end of its steps
 
 
 def page(folder: Path) -> None:
-    """The top of the demo's page, as a browser shows it."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        raise SystemExit("no Chromium was found; install it to draw audit.png")
+    """The first screen of the demo's page: verdict, guard, cards, picture and steps."""
+    chromium = find_chromium()
     with tempfile.TemporaryDirectory() as scratch:
         demo(folder=Path(scratch))
-        shot = [f"--user-data-dir={scratch}/profile", "--window-size=1040,900", f"--screenshot={folder / 'audit.png'}"]
+        shot = [
+            f"--user-data-dir={scratch}/profile",
+            f"--window-size={WIDTH},{HEIGHT}",
+            f"--screenshot={folder / 'audit.png'}",
+        ]
         address = Path(scratch, "audit.html").as_uri()
         subprocess.run(
             [chromium, *QUIET, *shot, "--virtual-time-budget=3000", address], check=True, capture_output=True

@@ -22,22 +22,30 @@ from dosimeter import InputError
 from dosimeter.engine import Store
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+from experiments import exhibits as book  # noqa: E402 (the folder is not installed)
+from experiments.shared import plain, write_svg  # noqa: E402
+
 EXPERIMENTS = ROOT / "experiments"
 PAGE = ROOT / "docs" / "reproductions.md"
 KEPT = ROOT / "docs" / "reproductions.json"
 PICTURES = ROOT / "docs" / "img" / "reproductions"
 STORE = ROOT / ".reproduce" / "store"
-SIZES = ("mini", "quick", "full")
+SIZES = book.SIZES
 HEAD = """# Reproductions
 
-Made by `make reproduce`: the papers' numbers beside ours. A row holds where ours lies within the tolerance of what is
-expected; the last column says where the expected number comes from and why ours differs where it does. *Size* says how
-much was computed for a row: mini (seconds, data that come with scikit-learn), quick (minutes) or full (a night for all
-papers); a row is replaced only by one of the same size or a larger one.
+Made by `make reproduce`: the papers' tables and figures beside our runs. Each has one of five verdicts: *agrees* (every
+printed number, within its own uncertainty, and every claim), *agrees in direction* (the claims, not every number),
+*differs*, *stand-in* (the data or the model are not those of the paper, so numbers are shown and not judged; the claims
+must hold), and *not possible here*. *Size* says how much was computed: mini (seconds, data that scikit-learn brings),
+quick (minutes) or full (a night for all papers); a number is replaced only by one of the same size or a larger one.
 
-`make reproduce` runs everything, `make reproduce PAPER=epsilon_star SIZE=quick` one paper in minutes. Data sets are
-downloaded once or read from the folder that DOSIMETER_DATA names. Finished models are kept in `.reproduce/store`: the
-same command resumes a run that was stopped.
+`make reproduce` runs everything, `make reproduce PAPER=bayesian SIZE=quick` one paper in minutes, and with `ONLY=fig4`
+one figure. Data sets are downloaded once or read from the folder that DOSIMETER_DATA names. Finished models are kept in
+`.reproduce/store`: the same command resumes a run that was stopped.
+"""
+ROWS = """Papers whose sections are lists of rows have not been gone through figure by figure yet. There a row holds
+where ours lies within the tolerance of what is expected, and the last column says where the expected number comes from.
 """
 
 
@@ -63,6 +71,11 @@ def load(paper: str) -> ModuleType:
             del sys.modules[name]
             raise
     return sys.modules[name]
+
+
+def exhibits(paper: str) -> tuple[book.Exhibit, ...]:
+    """The tables and figures of a paper; none for a paper that has a list of rows instead."""
+    return book.read(EXPERIMENTS / paper)
 
 
 def call(function: Callable[..., Any], **given: Any) -> Any:
@@ -153,8 +166,67 @@ def illustrate(paper: str, size: str, store: Store | None, folder: Path) -> dict
     return found
 
 
-def run(paper: str, size: str, store: Store | None, kept: dict[str, Any], pictures: Path) -> None:
-    """Measure a paper and put what came of it into `kept`.
+def run(
+    paper: str, size: str, store: Store | None, kept: dict[str, Any], pictures: Path, only: str | None = None
+) -> None:
+    """Measure a paper, or one of its parts, and put what came of it into `kept`."""
+    if exhibits(paper):
+        run_parts(paper, size, store, kept, pictures, only)
+    elif only is None:
+        run_rows(paper, size, store, kept, pictures)
+    else:
+        raise SystemExit(f"{paper} has no parts that can be run alone; leave --only out")
+
+
+def run_parts(
+    paper: str, size: str, store: Store | None, kept: dict[str, Any], pictures: Path, only: str | None = None
+) -> None:
+    """Compute each part of a paper: the numbers, tables and figures of one or more of its exhibits."""
+    parts = load(paper).PARTS
+    asked = {name: [n for e in exhibits(paper) if e.part == name for n in e.asked(size)] for name in parts}
+    if only is not None and only not in parts:
+        raise SystemExit(f"{paper} has no part {only!r}; take one of {', '.join(parts)}")
+    for name, wanted in asked.items():
+        if wanted and only in (None, name):
+            _run_part(paper, name, wanted, size, store, kept.setdefault(paper, _nothing()), pictures / paper)
+
+
+def _nothing() -> dict[str, Any]:
+    return {"rows": {}, "tables": {}, "figures": {}, "seconds": {}}
+
+
+def _run_part(
+    paper: str,
+    part: str,
+    wanted: list[str],
+    size: str,
+    store: Store | None,
+    kept: dict[str, Any],
+    pictures: Path,
+) -> None:
+    start = time.perf_counter()
+    try:
+        found = call(load(paper).PARTS[part], size=size, store=store)
+    except (ImportError, InputError) as error:
+        why = {"reason": reason(error), "size": size}
+        kept["rows"] = merged(kept["rows"], dict.fromkeys(wanted, why))
+        return
+    if set(found.numbers) != set(wanted):
+        differ = ", ".join(sorted(set(found.numbers) ^ set(wanted)))
+        raise SystemExit(f"{paper}, {part}: run.py and exhibits.toml disagree about {differ} in size {size}")
+    rows = {name: {"value": float(value), "size": size} for name, value in found.numbers.items()}
+    kept["rows"] = merged(kept["rows"], rows)
+    kept["tables"] = merged(kept["tables"], {t: {"text": text, "size": size} for t, text in found.tables.items()})
+    for name, (caption, chart) in found.figures.items():
+        if name not in kept["figures"] or SIZES.index(size) >= SIZES.index(kept["figures"][name]["size"]):
+            kept["figures"][name] = {"text": caption, "size": size}
+            write_svg(pictures, name, chart)
+    spent, known = round(time.perf_counter() - start, 1), kept["seconds"].get(part, {})
+    kept["seconds"][part] = {**known, size: max(spent, known.get(size, 0.0))}  # later runs find models in the store
+
+
+def run_rows(paper: str, size: str, store: Store | None, kept: dict[str, Any], pictures: Path) -> None:
+    """Measure a paper that has a list of rows.
 
     Tables and figures are those of one size: all are replaced together, unless those there are of a larger size. If a
     part could not be run, those that it would have made are kept.
@@ -177,16 +249,45 @@ def run(paper: str, size: str, store: Store | None, kept: dict[str, Any], pictur
 
 def page(kept: Mapping[str, Any]) -> str:
     """The whole page from what is kept."""
-    return "\n".join([HEAD, *(section(paper, kept[paper]) for paper in papers() if paper in kept)])
+    shown = [paper for paper in papers() if paper in kept]
+    whole = [paper for paper in shown if exhibits(paper)]
+    verdicts = {title(paper): [verdict(e, kept[paper]) for e in exhibits(paper)] for paper in whole}
+    counted = [book.summary(verdicts), ""] if whole else []
+    lists = [ROWS] if len(whole) < len(shown) else []
+    sections = (whole_section(p, kept[p]) if p in whole else section(p, kept[p]) for p in shown)
+    return "\n".join([HEAD, *counted, *lists, *sections])
+
+
+def title(paper: str) -> str:
+    """The first line of the paper's README."""
+    readme = EXPERIMENTS / paper / "README.md"
+    return readme.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ") if readme.exists() else paper
+
+
+def verdict(exhibit: book.Exhibit, found: Mapping[str, Any]) -> book.Verdict | None:
+    """What the kept numbers say about an exhibit; None where a number is missing."""
+    return exhibit.verdict({name: entry["value"] for name, entry in found["rows"].items() if "value" in entry})
+
+
+def whole_section(paper: str, found: Mapping[str, Any]) -> str:
+    """A paper whose tables and figures have verdicts, in their order."""
+    spent = {size: sum(part.get(size, 0.0) for part in found["seconds"].values()) for size in SIZES}
+    times = ", ".join(f"{seconds:.0f} s ({size})" for size, seconds in spent.items() if seconds)
+    lines = [
+        f"\n## {plain(title(paper))}\n",
+        f"`make reproduce PAPER={paper}`. Its parts took {times} together, without trainings that were in the store.",
+    ]
+    for exhibit in exhibits(paper):
+        kept = (found["rows"], found["tables"], found["figures"])
+        lines += book.section(exhibit, *kept, place=f"img/reproductions/{paper}")
+    return "\n".join(lines) + "\n"
 
 
 def section(paper: str, found: Mapping[str, Any]) -> str:
-    """A paper: its title, rows, tables and figures."""
-    readme = EXPERIMENTS / paper / "README.md"
-    title = readme.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ") if readme.exists() else paper
+    """A paper that has a list of rows: its title, rows, tables and figures."""
     spent = ", ".join(f"{found['seconds'][size]:.0f} s ({size})" for size in SIZES if size in found["seconds"])
     lines = [
-        f"\n## {title}\n",
+        f"\n## {title(paper)}\n",
         f"`make reproduce PAPER={paper}`. The longest run took {spent}, without trainings that were in the store.\n",
         "| number | expected | ours | holds | size | source, and why ours differs |",
         "|---|---|---|---|---|---|",
@@ -194,18 +295,13 @@ def section(paper: str, found: Mapping[str, Any]) -> str:
     for name, row in expected(paper).items():
         entry = found["rows"].get(name, {"reason": "no run yet", "size": row.get("sizes", SIZES)[0]})
         mark, ours = _judged(row, entry)
-        lines.append(f"| {name} | {_expected(row)} | {ours} | {mark} | {entry['size']} | {_plain(row['source'])} |")
-    for title, entry in found["tables"].items():
-        lines += [f"\n**{_plain(title)}** (size: {entry['size']})\n", entry["text"].strip()]
+        lines.append(f"| {name} | {_expected(row)} | {ours} | {mark} | {entry['size']} | {plain(row['source'])} |")
+    for name, entry in found["tables"].items():
+        lines += [f"\n**{plain(name)}** (size: {entry['size']})\n", entry["text"].strip()]
     for name, entry in found["figures"].items():
         image = f"![{name.rsplit('.', 1)[0]}](img/reproductions/{paper}/{name})"
-        lines += [f"\n{image}\n", f"{_plain(entry['text'])} (size: {entry['size']})"]
+        lines += [f"\n{image}\n", f"{plain(entry['text'])} (size: {entry['size']})"]
     return "\n".join(lines) + "\n"
-
-
-def _plain(text: str) -> str:
-    """Text whose asterisks are asterisks (ε*) and whose bars do not end a cell."""
-    return text.replace("*", r"\*").replace("|", r"\|")
 
 
 def _judged(row: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[str, str]:
@@ -223,7 +319,10 @@ def _expected(row: Mapping[str, Any]) -> str:
 def finished(paper: str, size: str, kept: Mapping[str, Any]) -> bool:
     """Whether every row of this size has a number of this size or a larger one."""
     rows = kept.get(paper, {}).get("rows", {})
-    wanted = [name for name, row in expected(paper).items() if size in row.get("sizes", SIZES)]
+    if exhibits(paper):
+        wanted = [name for exhibit in exhibits(paper) for name in exhibit.asked(size)]
+    else:
+        wanted = [name for name, row in expected(paper).items() if size in row.get("sizes", SIZES)]
     return all("value" in rows.get(n, {}) and SIZES.index(rows[n]["size"]) >= SIZES.index(size) for n in wanted)
 
 
@@ -249,8 +348,11 @@ def main(arguments: list[str] | None = None) -> int:
         size.add_argument(f"--{name}", dest="size", action="store_const", const=name, help=f"run the size {name}")
     parser.set_defaults(size="full")
     parser.add_argument("--resume", action="store_true", help="leave out papers whose rows are all there in this size")
+    parser.add_argument("--only", metavar="PART", help="one part of a paper, e.g. fig4; needs --paper")
     parser.add_argument("--page", action="store_true", help="compute nothing, only write the page again")
     given = parser.parse_args(arguments)
+    if given.only and given.paper == "all":
+        parser.error("--only needs --paper")
     kept = read(KEPT)
     if given.page:
         write(kept, KEPT, PAGE)
@@ -264,7 +366,7 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         print(f"{paper}, {given.size}: running", file=sys.stderr, flush=True)
         try:
-            run(paper, given.size, Store(STORE), kept, PICTURES)
+            run(paper, given.size, Store(STORE), kept, PICTURES, given.only)
         except KeyboardInterrupt:
             print("stopped; the same command resumes from what the store holds", file=sys.stderr)
             return 130
@@ -274,13 +376,20 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         kept = read(KEPT) | {paper: kept[paper]}  # another paper may have been run meanwhile
         write(kept, KEPT, PAGE)
-        failed += report(paper, kept[paper]["rows"])
+        failed += report(paper, kept[paper])
     return 1 if failed else 0
 
 
-def report(paper: str, rows: Mapping[str, Mapping[str, Any]]) -> int:
-    """Print the rows of a paper; how many do not hold."""
-    failed = 0
+def report(paper: str, found: Mapping[str, Any]) -> int:
+    """Print the verdicts or rows of a paper; how many are not what was stated."""
+    failed, rows = 0, found["rows"]
+    for exhibit in exhibits(paper):
+        came = verdict(exhibit, found)
+        failed += came not in (None, exhibit.stated)
+        mark = "--  " if came is None else "ok  " if came is exhibit.stated else "OFF "
+        print(f"{mark} {paper}, {exhibit.number}: {came or 'not run'}", flush=True)
+    if exhibits(paper):
+        return failed
     for name, row in expected(paper).items():
         if name not in rows:
             continue

@@ -1,8 +1,15 @@
 """What every test may count on."""
 
+import importlib.util
+import sys
 import tempfile
 
 import pytest
+
+# The folder tests/datasets stands on the path, and transformers would take it for the package of that name.
+_spec = importlib.util.find_spec("datasets")
+if _spec is not None and _spec.origin is None:
+    sys.modules["datasets"] = None
 
 
 @pytest.fixture(autouse=True, scope="session")

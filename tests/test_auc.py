@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dosimeter import Scores
-from dosimeter.estimators.auc import auc_with_error
+from dosimeter.estimators.limits import auc_with_error
 
 
 @settings(max_examples=60, deadline=None)

@@ -151,6 +151,21 @@ class TestJson:
             parquet.write_table(pa.table({"score": values, "member": member}), tmp_path / "t.parquet")
         assert answer("audit", f"t.{ending}") == audit_scores(scores, delta=1e-5).to_dict()
 
+    def test_audit_of_named_columns(self, answer, run, refused, tmp_path, scores):
+        values = np.concatenate([scores.members, scores.nonmembers]).tolist()
+        seen = ["yes"] * scores.members.size + ["No"] * scores.nonmembers.size
+        rows = "".join(f"{v!r},{-v!r},{m}\n" for v, m in zip(values, seen, strict=True))
+        (tmp_path / "t.csv").write_text("confidence,my_loss,seen\n" + rows)
+        named = ["--member-column", "seen"]
+        by_score = answer("audit", "t.csv", "--score-column", "confidence", *named)
+        assert by_score == audit_scores(scores, delta=1e-5).to_dict()
+        by_loss = answer("audit", "t.csv", "--loss-column", "my_loss", *named)
+        assert by_loss["estimates"][0]["low"] == by_score["estimates"][0]["low"]
+        code, _, err = run("audit", "t.csv", "--score-column", "my_loss", *named)
+        assert code == 0 and "my_loss is read as losses" in err
+        assert "--member-column" in refused("audit", "t.csv", "--score-column", "confidence")
+        assert "--score-column is for a table" in refused("audit", "m.onnx", "--score-column", "confidence")
+
     @pytest.mark.parametrize(
         ("given", "options"),
         [
@@ -283,6 +298,27 @@ class TestForPeople:
         np.savez(tmp_path / "l.npz", member_losses=np.linspace(0, 1, 40), nonmember_losses=np.linspace(5, 6, 40))
         _, out, _ = run("audit", "l.npz")
         assert out.count("cannot tell") == 2 and "11." not in out
+
+
+class TestLog:
+    def test_what_is_done_and_each_task(self, run, tmp_path):
+        rows = "".join(f"{i},{i % 5},{i % 2}\n" for i in range(40))
+        (tmp_path / "t.csv").write_text("a,b,label\n" + rows)
+        tree = "sklearn.tree.DecisionTreeClassifier"
+        text = f'seed = 1\n[data]\nfile = "t.csv"\n[model]\nsklearn = "{tree}"\n[budget]\nshadows = 8\nruns = 20\n'
+        (tmp_path / "t.toml").write_text(text + '[engine]\nname = "inline"\n')
+        said = {level: run("run", "t.toml", "--fresh", "--quiet", *level)[2] for level in ((), ("-v",), ("-vv",))}
+        assert "tasks" not in said[()]
+        assert re.search(
+            r"^\d\d:\d\d:\d\d dosimeter: shadow models \(1 of 2\): \d+ tasks$", said[("-v",)], re.MULTILINE
+        )
+        assert "task 1 of" not in said[("-v",)] and "runs (2 of 2): task 1 of" in said[("-vv",)]
+        assert "tasks" not in run("run", "t.toml", "--fresh", "--quiet")[2], "the log ends with its command"
+
+    def test_quiet_and_verbose_stand_in_the_help(self, run):
+        for command in ("audit", "run", "demo", "selftest"):
+            text = run(command, "--help")[1]
+            assert "--quiet" in text and "--verbose" in text and "-v" in text
 
 
 class TestHelp:

@@ -86,6 +86,13 @@ def test_an_attack_by_name_and_references_without_masks(run):
     assert code == 0 and json.loads(out)["metadata"]["attack"] == "rmia"
 
 
+@pytest.mark.parametrize("attack", ["loss", "calibrated-class"])
+def test_an_attack_that_needs_no_references(run, attack):
+    code, out, _ = run(*MODEL, "--attack", attack, "--json")
+    found = json.loads(out)
+    assert code == 0 and found["metadata"]["attack"] == (None if attack == "loss" else attack)
+
+
 def test_a_dry_run_asks_little_and_says_what_would_be_asked(run):
     code, out, err = run(*REFERENCES, "--dry-run")
     assert (code, err) == (0, "")
@@ -111,7 +118,7 @@ def test_files_stand_in_the_order_of_their_numbers(folder, monkeypatch):
         ((*MODEL, "--references", "in.npz"), "takes .onnx files, got in.npz"),
         ((*MODEL, "--references", "refs/r8.onnx", "--references", "refs/*.onnx"), "r8.onnx more than once"),
         ((*MODEL, "--reference-masks", "masks.npz"), "--reference-masks is for reference models"),
-        ((*MODEL, "--attack", "rmia"), "--attack is for reference models"),
+        ((*MODEL, "--attack", "rmia"), "--attack rmia is for reference models"),
         ((*REFERENCES[:-1], "gone.npz"), "gone.npz does not exist"),
         ((*REFERENCES[:-1], "masks.csv"), "must be an .npz file"),
         ((*REFERENCES[:-1], "two.npz"), "it holds a, b"),

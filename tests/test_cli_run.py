@@ -114,7 +114,10 @@ class TestConfiguration:
             ("recipe.dp.noise=1", "recipe.dp.noise is not a setting"),
             ("data.records=2", "data.records must be greater than or equal to 4, got 2"),
             ("data.records='many'", "data.records must be integer, got 'many'"),
-            ("audit='trainings'", "audit must be one of 'training', 'one-run', 'gradients', 'members-only' or 'model'"),
+            (
+                "audit='trainings'",
+                "audit must be one of 'training', 'one-run', 'gradients', 'members-only', 'model' or 'text'",
+            ),
             ("model.sklearn='a.B'", "model needs exactly one of network, factory, command, sklearn"),
             ("recipe.dp.epsilon=-1", "recipe.dp.epsilon must be greater than 0"),
             ("recipe.dp.clip=1.0", "recipe.dp needs exactly one of noise_multiplier and epsilon"),
@@ -228,7 +231,7 @@ class TestCommandLine:
         monkeypatch.setitem(sys.modules, "altair", None)
         code, _, err = run(written(tmp_path, WINE), "--out", "audit.html")
         assert code == 2
-        assert "pip install 'dosimeter[report]'" in err
+        assert "pip install '.[report]'" in err
         assert not (tmp_path / "dosimeter-store").exists()
 
     def test_killed_workers_end_it_with_a_code_of_their_own(self, run, tmp_path, monkeypatch):
@@ -701,7 +704,7 @@ class TestTorch:
             (("model.network=mpl",), "model.network must be one of mlp"),
             (("model.hidden=[]", "model.heads=2"), "model.heads has no meaning for network = 'mlp'"),
             (("recipe.learning_rate=-1",), "recipe.learning_rate must be in"),
-            (("recipe.optimiser=adamw",), "recipe.optimiser must be one of sgd, adam"),
+            (("recipe.optimiser=lion",), "recipe.optimiser must be one of sgd, adam, adamw"),
             (("recipe.dp.noise_multiplier=-1",), "recipe.dp.noise_multiplier must be in"),
             (("model.activation=gelu",), "model.activation must be one of"),
             (("data.name=wikitext2",), "data.name"),

@@ -8,6 +8,7 @@ From `<!-- needs: torch -->` on, a page is for those who have these packages.
 
 import doctest
 import importlib
+import importlib.util
 import os
 import re
 import shlex
@@ -152,7 +153,7 @@ def test_examples_of_docstrings(path: Path, tmp_path: Path, monkeypatch: pytest.
 
 def test_every_user_of_the_design_has_a_tutorial() -> None:
     names = ["scores", "model", "references", "training", "one-run", "members-only", "gradients", "noise"]
-    names += ["claim", "gate"]
+    names += ["claim", "gate", "board", "language-models", "synthetic"]
     assert {page.stem for page in (DOCS / "tutorials").glob("*.md")} == set(names)
     assert {DOCS / "tutorials" / f"{name}.md" for name in names} <= set(RUN)
 
@@ -246,6 +247,18 @@ def test_the_site_builds_and_loads_nothing_from_a_network(tmp_path: Path) -> Non
     assert "lower_bound" in (tmp_path / "benchmark.html").read_text("utf-8"), "the tables of bench/ are missing"
     for page in (tmp_path / "api").glob("*.html"):
         assert "<blockquote" not in page.read_text("utf-8"), f"{page.name}: >>> was read as a quotation"
+
+
+def test_formulas_are_typeset_and_code_is_not() -> None:
+    pytest.importorskip("latex2mathml", reason="the extra 'docs' is not installed")
+    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "scripts" / "docs_hooks.py")
+    assert spec is not None and spec.loader is not None
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    assert hooks.typeset("a $e^2$ b").startswith("a <math") and hooks.typeset("a $e^2$ b").endswith("</math> b")
+    assert 'display="block"' in hooks.typeset("$$\n\\frac{1}{2}\n$$")
+    for same_text in ("costs $5 and $6 more", "`$HOME` and `$PATH`", "```console\n$ ls $x$\n```", "x$y$z"):
+        assert hooks.typeset(same_text) == same_text
 
 
 def test_the_comparison_is_able_to_fail() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from dosimeter._validate import InputError
-from dosimeter.estimators.losses import losses_from_logits, losses_from_probabilities
+from dosimeter.models.outputs import losses_from_logits, losses_from_probabilities
 
 
 def test_binary_logits_are_the_signed_logit():

@@ -19,8 +19,7 @@ from dosimeter.estimators.one_run import (
     one_run_mu_bound,
     one_run_p_value,
 )
-from dosimeter.estimators.rank_betting import STAKES, allowances, by_confidence, rank_betting
-from dosimeter.estimators.ranked import logit_bound, ranked
+from dosimeter.estimators.ranked import STAKES, allowances, by_confidence, logit_bound, rank_betting, ranked
 from dosimeter.estimators.walk import BAND_EDGES
 from dosimeter.evidence import OneRun, fair_coins
 

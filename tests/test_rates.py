@@ -18,10 +18,10 @@ from dosimeter import (
     gaussian,
     jeffreys,
 )
-from dosimeter.estimators import band
+from dosimeter.estimators import limits
 from dosimeter.estimators.gaussian import mu_from_rates
-from dosimeter.estimators.rates import clopper_pearson_limits, rectangle, uniform_looks
-from dosimeter.estimators.thresholds import counts_over_curve
+from dosimeter.estimators.limits import clopper_pearson_limits
+from dosimeter.estimators.rates import counts_over_curve, rectangle, uniform_looks
 from dosimeter.geometry import epsilon_from_rates, epsilon_range
 
 PAPER = Counts(fn=35, tp=65, fp=25, tn=75)
@@ -132,7 +132,7 @@ def drawn(n: int, seed: int = 0, ties: bool = False) -> Scores:
 def test_uniform_equals_the_scan_of_every_threshold(n: int, ties: bool) -> None:
     scores = drawn(n, ties=ties)
     fn, _, fp, _ = counts_over_curve(scores)
-    fpr, fnr = band.upper_limits(fp, n, 0.025), band.upper_limits(fn, n, 0.025)
+    fpr, fnr = limits.band_limits(fp, n, 0.025), limits.band_limits(fn, n, 0.025)
     zero = np.zeros_like(fpr)
     scanned = epsilon_range((zero, fpr), (zero, fnr), 1e-5)[0].max()
     found = clopper_pearson(scores, delta=1e-5)

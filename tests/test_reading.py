@@ -1,3 +1,4 @@
+import gzip
 import io
 import json
 import struct
@@ -74,6 +75,50 @@ class TestGoodFiles:
     def test_scores_are_preferred_to_losses(self, tmp_path):
         np.savez(tmp_path / "a.npz", members=[1.0], nonmembers=[2.0], member_losses=[3.0], nonmember_losses=[4.0])
         assert not Scores.from_file(tmp_path / "a.npz").from_loss
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "score,member\n1,yes\n2,no\n3,yes\n",
+            "Score,Member\n1,YES\n2,No\n3,Yes\n",
+            "SCORE,is_train\n1,True\n2,False\n3,True\n",
+            "score, Is_Train\n1,TRUE\n2,FALSE\n3,TRUE\n",
+            "score,split\n1,train\n2,test\n3,train\n",
+            "score,member\n1,t\n2,F\n3,T\n",
+            "score;member\n1;1\n2;0\n3;1\n",
+            "score\tmember\r\n1\t1\r\n2\t0\r\n3\t1\r\n",
+            "score;member\n1,0;1\n2,0;0\n3,0;1\n",
+            "\ufeffscore,member\n1,1\n2,0\n3,1\n",
+            "loss,is_member\n-1,1\n-2,0\n-3,1\n",
+            "Train_Loss,member,score\n5,1,1\n6,0,2\n7,1,3\n",
+        ],
+    )
+    @pytest.mark.parametrize("packed", [False, True])
+    def test_tables_as_people_have_them(self, tmp_path, text, packed):
+        path = tmp_path / ("a.csv.gz" if packed else "a.csv")
+        path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+        scores = Scores.from_file(path)
+        assert (scores.members.tolist(), scores.nonmembers.tolist()) == ([1.0, 3.0], [2.0])
+
+    @pytest.mark.parametrize(
+        ("names", "expected"),
+        [
+            ({"score": "confidence", "member": "seen"}, [1.0, 3.0]),
+            ({"score": "CONFIDENCE", "member": "Seen"}, [1.0, 3.0]),
+            ({"score": "my loss", "member": "seen"}, [-4.0, -6.0]),
+            ({"score": "minus loss", "member": "seen"}, [7.0, 9.0]),
+            ({"loss": "confidence", "member": "seen"}, [-1.0, -3.0]),
+            ({"score": "confidence", "member": "seen", "group": "patient"}, [2.0]),
+        ],
+    )
+    def test_named_columns(self, tmp_path, names, expected):
+        rows = ["a,1,4,7,yes", "b,2,5,8,no", "a,3,6,9,yes"]
+        (tmp_path / "a.csv").write_text("\n".join(["patient,confidence,my loss,minus loss,seen", *rows]))
+        assert Scores.from_file(tmp_path / "a.csv", **names).members.tolist() == expected
+
+    def test_coins_as_words(self, tmp_path):
+        (tmp_path / "a.csv").write_text("Scores,Included\n1,yes\n2,No\n3,yes\n")
+        assert OneRun.from_file(tmp_path / "a.csv").included.tolist() == [True, False, True]
 
     def test_every_digit_of_a_csv_is_kept(self, tmp_path):
         values = np.random.default_rng(0).normal(size=200)
@@ -200,21 +245,45 @@ class TestBrokenTables:
             ("score,member\n1,1\n,0\n3,1\n", ("score", "1 empty cell(s)", "row 1")),
             ("score,member\n1,1\nNaN,0\n", ("score", "empty cell")),
             ("score,member\nhigh,1\nlow,0\n", ("score", "numbers")),
-            ("score,member\n1,yes\n2,no\n", ("member", "numbers")),
+            ("score,member\n1,yes\n2,perhaps\n", ("member is 'perhaps' in row 1", "--member-column")),
             ("score,member\n1,2\n2,0\n", ("member[0] is 2",)),
             ("score,member\n1,1\n2,1\n", ("member is 1 in every row",)),
             ("score,member\n1,0\n", ("member is 0 in every row",)),
             ("score,member\n", ("score",)),
             ("score,member\n1,1,1\n2,0\n", ("cannot be read as .csv",)),
             ("score,score,member\n1,2,1\n2,3,0\n", ("score", "more than once")),
-            ("score;member\n1;1\n2;0\n", ("it holds score;member",)),
-            ("a,b\n1,2\n", ("members and nonmembers", "score and member", "it holds a, b")),
+            ("score|member\n1|1\n2|0\n", ("it holds score|member", "--score-column")),
+            ("a,b\n1,2\n", ("members and nonmembers", "score or ", "it holds a, b", "--score-column")),
+            ("score,b\n1,2\n", ("is_train", "it holds b, score", "--member-column")),
             ("score,member\ninf,1\n2,0\n", ("score[0] is inf",)),
         ],
     )
     def test_csv(self, tmp_path, text, words):
         (tmp_path / "a.csv").write_text(text)
         refused(tmp_path / "a.csv", *words, read=Scores.from_file)
+
+    @pytest.mark.parametrize(
+        ("names", "words"),
+        [
+            ({"score": "nothing"}, ("'nothing'", "--score-column", "it holds member, score")),
+            ({"loss": "nothing"}, ("'nothing'", "--loss-column")),
+            ({"member": "nothing"}, ("'nothing'", "--member-column")),
+            ({"group": "nothing"}, ("'nothing'", "--group-column")),
+            ({"score": "score", "loss": "score"}, ("--score-column and --loss-column",)),
+        ],
+    )
+    def test_named_columns(self, tmp_path, names, words):
+        (tmp_path / "a.csv").write_text("score,member\n1,1\n2,0\n")
+        refused(tmp_path / "a.csv", *words, read=lambda path: Scores.from_file(path, **names))
+
+    def test_gzip(self, tmp_path, monkeypatch):
+        (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"score,member\n1,1\n2,0\n")[:-9])
+        refused(tmp_path / "a.csv.gz", "cannot be read as .csv", read=Scores.from_file)
+        (tmp_path / "a.csv.gz").write_bytes(b"score,member\n1,1\n2,0\n")
+        refused(tmp_path / "a.csv.gz", "cannot be read as .csv", read=Scores.from_file)
+        (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"score,member\n" + b"1,1\n" * 100_000))
+        monkeypatch.setenv("DOSIMETER_MAX_BYTES", "10000")
+        refused(tmp_path / "a.csv.gz", "DOSIMETER_MAX_BYTES", read=Scores.from_file)
 
     def test_csv_of_random_bytes(self, tmp_path):
         rng = np.random.default_rng(0)

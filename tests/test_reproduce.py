@@ -54,9 +54,9 @@ def test_mini_agrees_and_has_tables_and_figures(name, tmp_path, monkeypatch):
     monkeypatch.delenv("DOSIMETER_DATA", raising=False)  # the miniature needs no data but those of scikit-learn
     kept = {}
     reproduce.run(name, "mini", Store(tmp_path / "store"), kept, tmp_path)
-    expected, found = reproduce.expected(name), kept[name]
+    found = kept[name]
     assert found["rows"]
-    assert [n for n, row in found["rows"].items() if reproduce.holds(expected[n], row) is False] == []
+    assert reproduce.report(name, found) == 0
     for entry in found["rows"].values():
         assert "value" in entry or (not HAS_TORCH and "torch" in entry["reason"])
     if HAS_TORCH or name != "identifiability":  # whose tables are all made of trainings
@@ -80,13 +80,16 @@ def test_every_target_has_its_own_intervals(tmp_path):
         estimates = [types.SimpleNamespace(method=method, low=low, high=low + 1) for method in methods]
         return types.SimpleNamespace(estimates=estimates, headline=types.SimpleNamespace(low=low))
 
-    pictures.of_trainings(tmp_path, {"b": audit(0.5), "a": audit(1.5), "c": audit(2.5)})
-    drawing = (tmp_path / "trainings.svg").read_text()
+    spec = pictures.of_trainings({"b": audit(0.5), "a": audit(1.5), "c": audit(2.5)})
+    drawing = (tmp_path / importlib.import_module("experiments.shared").write_svg(tmp_path, "t.svg", spec)).read_text()
     assert sum(drawing.count(f'fill="{colour}"') for colour in pictures.CATEGORIES[:4]) == 12
     assert drawing.index(">b<") < drawing.index(">a<") < drawing.index(">c<")
 
 
-@pytest.mark.parametrize("name", reproduce.papers())
+EXHIBITED = [name for name in reproduce.papers() if reproduce.exhibits(name)]
+
+
+@pytest.mark.parametrize("name", [name for name in reproduce.papers() if name not in EXHIBITED])
 def test_every_size_has_expectations_with_sources(name):
     rows = reproduce.expected(name)
     for size in reproduce.SIZES:
@@ -140,7 +143,8 @@ def test_strategies_spend_their_epsilon(epsilon, clip, epochs):
 
 
 def test_members_by_coins_are_balanced_beside_the_target():
-    trained = reproduce.load("private").trained
+    reproduce.load("private")
+    trained = importlib.import_module("experiments.private.trained")
     coins = trained.memberships(500, 7, 3)
     assert coins.shape == (7, 500)
     assert (coins[1:].sum(axis=0) == 3).all()
@@ -148,17 +152,154 @@ def test_members_by_coins_are_balanced_beside_the_target():
 
 
 def test_a_bound_above_the_guarantee_is_a_contradiction():
-    from dosimeter import OneRun, one_run
+    from dosimeter import OneRun, lower_bound
     from dosimeter.accounting import DpSgd, pld
 
-    trained = reproduce.load("private").trained
+    reproduce.load("private")
+    trained = importlib.import_module("experiments.private.trained")
     coins = np.arange(400) % 2 == 0
-    bound = one_run(OneRun(coins.astype(float), coins), delta=1e-5)
+    bound = lower_bound(OneRun(coins.astype(float), coins), delta=1e-5)
     tight, wide = (pld(DpSgd(z, sample_rate=0.02, steps=50), delta=1e-5) for z in (10.0, 0.2))
-    levels = [trained.Level(1.0, 0.5, 0.078, {"losses": bound}, upper) for upper in (tight, wide)]
-    assert [level.contradictions for level in levels] == [1, 0]
-    assert levels[0].direct == pytest.approx(0.4446, abs=1e-4)
-    assert levels[0].by_advantage == pytest.approx(0.02839, abs=1e-5)
+    assert [trained.Bounds({"losses": bound}, upper).contradictions for upper in (tight, wide)] == [1, 0]
+    level = trained.Level(1.0, 5, 0.6, 0.5, 0.078, 0.1, 0.001)
+    assert level.direct == pytest.approx(0.4446, abs=1e-4)
+    assert level.from_rate == pytest.approx(0.02839, abs=1e-5)
+    assert level.from_best == pytest.approx(-np.log(0.9), abs=2e-5)
+
+
+def test_the_best_threshold_parts_no_ties():
+    reproduce.load("private")
+    trained = importlib.import_module("experiments.private.trained")
+    inside = np.array([True, True, False, True, False, False])
+    assert trained.best_advantage(np.array([3.0, 2.0, 2.0, 1.0, 0.0, 0.0]), inside) == pytest.approx(2 / 3)
+    assert trained.best_advantage(np.ones(6), inside) == pytest.approx(0.0)
+    assert trained.best_advantage(-inside.astype(float), inside) == 0.0
+
+
+# --- exhibits ---------------------------------------------------------------------------------------------
+
+book = reproduce.book
+PAPER = """
+[[exhibit]]
+number = "Figure 4"
+part = "fig4"
+title = "a title"
+shows = "What it shows."
+run = "What we ran."
+verdict = "agrees"
+printed = [ { name = "a", label = "a number", value = 1.0, within = 0.1 } ]
+claims = [ { name = "b", label = "a claim", sizes = ["quick", "full"] } ]
+figures = ["f.svg"]
+"""
+
+
+@pytest.fixture
+def exhibited(tmp_path, monkeypatch):
+    """A made-up paper with exhibits; the function sets exhibits.toml and PARTS."""
+    monkeypatch.setattr(reproduce, "EXPERIMENTS", tmp_path)
+    for name in ("KEPT", "PAGE", "PICTURES", "STORE"):
+        monkeypatch.setattr(reproduce, name, tmp_path / "out" / name.lower())
+    (tmp_path / "out").mkdir()
+    (tmp_path / "made_up").mkdir()
+    (tmp_path / "made_up" / "run.py").touch()
+
+    def make(text=PAPER, **parts):
+        (tmp_path / "made_up" / "exhibits.toml").write_text(text)
+        module = types.ModuleType("experiments.made_up")
+        module.PARTS = parts
+        monkeypatch.setitem(sys.modules, "experiments.made_up", module)
+        return "made_up"
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("stated", "ours", "verdict"),
+    [
+        ("agrees", {"a": 1.05, "b": 1}, "agrees"),
+        ("agrees", {"a": 1.2, "b": 1}, "agrees in direction"),
+        ("agrees", {"a": 1.05, "b": 0}, "differs"),
+        ("agrees", {"a": 1.05}, None),
+        ("agrees", {"a": float("nan"), "b": 0}, "differs"),
+        ("stand-in", {"a": 9.0, "b": 1}, "stand-in"),
+        ("stand-in", {"a": 1.0, "b": 0}, "differs"),
+        ("not possible here", {}, "not possible here"),
+    ],
+)
+def test_the_verdict_follows_from_the_numbers(exhibited, stated, ours, verdict):
+    why = "" if stated == "agrees" else '\nwhy = "a reason"'
+    name = exhibited(PAPER.replace('verdict = "agrees"', f'verdict = "{stated}"{why}'))
+    (exhibit,) = reproduce.exhibits(name)
+    assert exhibit.verdict(ours) == (None if verdict is None else book.Verdict(verdict))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('verdict = "agrees"', 'verdict = "fine"', "fine"),
+        ('verdict = "agrees"', 'verdict = "differs"', "needs a reason"),
+        ('run = "What we ran."', "", "setting"),
+        ('sizes = ["quick", "full"]', 'sizes = ["huge"]', "sizes are"),
+        ('name = "b"', 'name = "a"', "row a twice"),
+        ('shows = "What it shows."', "", "shows"),
+    ],
+)
+def test_bad_exhibits_are_refused(exhibited, old, new, told):
+    with pytest.raises(SystemExit, match=told):
+        reproduce.exhibits(exhibited(PAPER.replace(old, new)))
+
+
+SPEC_OF_A_CHART = {"mark": "point", "data": {"values": [{"x": 1}]}, "encoding": {"x": {"field": "x"}}}
+
+
+def test_a_part_alone_and_what_is_kept_of_it(exhibited, capsys):
+    found = {"full": {"a": 1.0, "b": 1.0}, "mini": {"a": 1.05}}
+    figure = {"f.svg": ("A caption.", SPEC_OF_A_CHART)}
+    name = exhibited(fig4=lambda size: book.Found(found[size], figures=figure), fig5=None)
+    assert reproduce.main(["--paper", name, "--only", "fig4"]) == 0
+    assert "ok   made_up, Figure 4: agrees" in capsys.readouterr().out
+    assert reproduce.main(["--paper", name, "--mini", "--only", "fig4"]) == 0
+    text = reproduce.PAGE.read_text()
+    assert "| made_up | 1 |" in text and "### Figure 4: a title" in text
+    assert "| a number | 1 ± 0.1 | 1 | agrees | full |" in text and "| a claim | yes | yes | agrees | full |" in text
+    assert "![Figure 4 of the paper, our run](img/reproductions/made_up/f.svg)" in text
+    assert reproduce.main(["--paper", name, "--only", "fig6"]) == 1
+    assert "no part 'fig6'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        reproduce.main(["--only", "fig4"])
+
+
+def test_a_run_that_comes_out_differently_fails(exhibited, capsys):
+    name = exhibited(fig4=lambda: book.Found({"a": 1.0, "b": 0.0}))
+    assert reproduce.main(["--paper", name]) == 1
+    assert "OFF  made_up, Figure 4: differs" in capsys.readouterr().out
+    assert "**Verdict: differs; expected was: agrees**" in reproduce.PAGE.read_text()
+
+
+def test_parts_and_exhibits_must_agree(exhibited, capsys):
+    name = exhibited(fig4=lambda: book.Found({"a": 1.0, "c": 0.0}))
+    assert reproduce.main(["--paper", name]) == 1
+    assert "disagree about b, c" in capsys.readouterr().err
+
+
+def test_what_a_part_lacks_is_said(exhibited):
+    def needs_data():
+        raise InputError("adult is not in /somewhere; pass folder= or set DOSIMETER_DATA to it.")
+
+    name = exhibited(fig4=needs_data)
+    assert reproduce.main(["--paper", name]) == 0
+    text = reproduce.PAGE.read_text()
+    assert "adult was not found" in text and "**Verdict: not run yet**" in text
+
+
+@pytest.mark.parametrize("name", EXHIBITED)
+def test_exhibits_have_rows_that_can_fail(name):
+    """An audit that always says 0 fails every paper that has trained models, and no row is a sentence alone."""
+    shown = reproduce.exhibits(name)
+    for exhibit in shown:
+        if exhibit.stated is not book.Verdict.NOT_POSSIBLE:
+            nothing = {row.name: 0.0 for row in exhibit.rows}
+            assert exhibit.verdict(nothing) is not exhibit.stated or exhibit.stated is book.Verdict.DIFFERS
 
 
 # --- the script -------------------------------------------------------------------------------------------

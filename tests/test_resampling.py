@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 from star_routes import all_pairs, normal_losses
 
-from dosimeter.estimators import resampling
+from dosimeter.estimators import supremum
 from dosimeter.estimators.epsilon_star import (
     epsilon_star,
 )
@@ -30,8 +30,8 @@ def test_the_seed_decides_and_no_resamples_means_no_interval(form):
 def test_resampled_moments_have_the_moments_of_a_plain_bootstrap():
     rng = np.random.default_rng(4)
     values = rng.gamma(2.0, size=300)
-    fit = resampling.transform(values, values.min(), values.max())
-    means, sds, way = resampling.resampled_moments(fit, 4000, rng)
+    fit = supremum.transform(values, values.min(), values.max())
+    means, sds, way = supremum.resampled_moments(fit, 4000, rng)
     assert way == "resampled records"
     phi = fit.centred + fit.mean
     plain = [rng.choice(phi, phi.size) for _ in range(4000)]
@@ -48,11 +48,11 @@ def test_resampled_moments_have_the_moments_of_a_plain_bootstrap():
 def test_normal_limit_of_moments_equals_drawing_records(monkeypatch):
     rng = np.random.default_rng(4)
     values = rng.gamma(3.0, size=20_000)
-    fit = resampling.transform(values, values.min(), values.max())
-    drawn = resampling.resampled_moments(fit, 3000, rng)
-    monkeypatch.setattr(resampling, "_MOST_DRAWN", 1000)
-    monkeypatch.setattr(resampling, "_SKEWEST", 0.1)
-    limit = resampling.resampled_moments(fit, 3000, rng)
+    fit = supremum.transform(values, values.min(), values.max())
+    drawn = supremum.resampled_moments(fit, 3000, rng)
+    monkeypatch.setattr(supremum, "_MOST_DRAWN", 1000)
+    monkeypatch.setattr(supremum, "_SKEWEST", 0.1)
+    limit = supremum.resampled_moments(fit, 3000, rng)
     assert limit[2] == "normal limit"
     for one, other in zip(drawn[:2], limit[:2], strict=True):
         assert stats.ks_2samp(one, other).pvalue > 1e-4
@@ -60,25 +60,25 @@ def test_normal_limit_of_moments_equals_drawing_records(monkeypatch):
 
 
 def test_one_heavy_record_forbids_the_normal_limit(monkeypatch):
-    monkeypatch.setattr(resampling, "_MOST_DRAWN", 1000)
+    monkeypatch.setattr(supremum, "_MOST_DRAWN", 1000)
     values = np.append(np.random.default_rng(4).normal(size=5000), 1e5)
-    fit = resampling.transform(values, values.min(), values.max())
-    assert resampling.resampled_moments(fit, 10, np.random.default_rng(0))[2] == "resampled records"
-    two_points = resampling.transform(np.tile([0.0, 1.0], 1000), 0.0, 1.0)
-    assert resampling.resampled_moments(two_points, 10, np.random.default_rng(0))[2] == "resampled records"
+    fit = supremum.transform(values, values.min(), values.max())
+    assert supremum.resampled_moments(fit, 10, np.random.default_rng(0))[2] == "resampled records"
+    two_points = supremum.transform(np.tile([0.0, 1.0], 1000), 0.0, 1.0)
+    assert supremum.resampled_moments(two_points, 10, np.random.default_rng(0))[2] == "resampled records"
 
 
 def test_resampled_maxima_against_a_plain_bootstrap():
     members, nonmembers = (np.round(side, 1) for side in normal_losses(0.7, n=150))
     rng = np.random.default_rng(8)
-    ours = resampling.resampled_maxima(Scores.from_losses(members, nonmembers), 1e-3, (0.02, 0.98), 600, rng)
+    ours = supremum.resampled_maxima(Scores.from_losses(members, nonmembers), 1e-3, (0.02, 0.98), 600, rng)
     plain = [all_pairs(rng.choice(members, 150), rng.choice(nonmembers, 150), 1e-3, (0.02, 0.98)) for _ in range(600)]
     assert stats.ks_2samp(ours, plain).pvalue > 1e-4
 
 
 def test_spread_ranks_are_all_ranks_when_few_and_dense_at_both_ends():
-    np.testing.assert_array_equal(resampling._spread_ranks(1500), np.arange(1500))
-    ranks = resampling._spread_ranks(10**7)
+    np.testing.assert_array_equal(supremum._spread_ranks(1500), np.arange(1500))
+    ranks = supremum._spread_ranks(10**7)
     assert ranks[0] == 0 and ranks[-1] == 10**7 - 1 and ranks.size < 25_000
     np.testing.assert_array_equal(ranks[:1000], np.arange(1000))
     inner = ranks[(ranks >= 1000) & (ranks < 5 * 10**6)]

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dosimeter._validate import InputError
-from dosimeter.estimators.rates import clopper_pearson, jeffreys
-from dosimeter.estimators.thresholds import choose, counts_over_curve, rule, threshold_at_fpr
+from dosimeter.estimators.limits import threshold_at_fpr
+from dosimeter.estimators.rates import choose, clopper_pearson, counts_over_curve, jeffreys, rule
 from dosimeter.evidence import Scores
 
 TIED = st.lists(st.integers(-3, 3), min_size=1, max_size=25)

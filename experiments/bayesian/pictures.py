@@ -3,57 +3,35 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dosimeter import Audit
+from dosimeter import Audit, Counts
 from dosimeter.geometry import boundary
-from dosimeter.report.canvas import Canvas
-from dosimeter.report.theme import ACCENT, CATEGORIES, INK, MEMBERS, MUTED, NARROW, WIDE
+from dosimeter.report.canvas import ACCENT, CATEGORIES, INK, MEMBERS, MUTED, NARROW, WIDE, Canvas
 
-from ..shared import write_svg
 from . import widths
 
 NAMES = {"joint": "joint posterior", "jeffreys": "Jeffreys", "clopper_pearson": "Clopper–Pearson"}
+Spec = dict[str, Any]
 
 
-def of_example(folder: Path) -> dict[str, str]:
-    """Figures 1 to 3: the posterior of ε, and the joint posterior of the rates with regions of privacy."""
-    return {
-        write_svg(folder, "posterior.svg", _posterior()): (
-            "Figure 1, worked example (FN 35, TP 65, FP 25, TN 75, δ = 0.05): the posterior density of ε, and the 95 % "
-            "intervals of the three methods below it. The density integrates to 1; the paper's Eq. (12) lacks the "
-            "arc-length factor and integrates to 0.889."
-        ),
-        write_svg(folder, "region.svg", _region()): (
-            "Figures 2 and 3, worked example: draws from the joint posterior of both error rates, and the regions that "
-            "(ε, δ)-DP allows for the ends of the joint interval. 2.5 % of the mass lies within the inner one, 97.5 % "
-            "within the outer one. The rectangle is what two separate Clopper–Pearson intervals give."
-        ),
-    }
-
-
-def _posterior() -> dict[str, Any]:
+def posterior(cells: Counts, ends: dict[str, tuple[float, float]]) -> Spec:
+    """Figure 1: the posterior density of ε, and the intervals of the three methods below it."""
     canvas = Canvas(WIDE)
     alt = canvas.alt
-    grid = np.linspace(0.0, 2.0, 401)
-    found = widths.density(grid)
-    rows = [{"epsilon": float(e), "density": float(d)} for e, d in zip(grid, found["density"], strict=True)]
-    ends = widths.numbers()
-    places = {name: -0.18 * (k + 1) for k, name in enumerate(NAMES)}
+    top = 1.2 * max(high for _, high in ends.values() if math.isfinite(high))
+    grid = np.linspace(0.0, top, 401)
+    curve = widths.density(grid, cells, widths.DELTA)["density"]
+    rows = [{"epsilon": float(e), "density": float(d)} for e, d in zip(grid, curve, strict=True)]
+    step = 0.09 * float(curve.max())
     bars = [
-        {
-            "epsilon": ends[f"worked_example.{name}.low"],
-            "high": ends[f"worked_example.{name}.high"],
-            "density": places[name],
-            "name": NAMES[name],
-        }
-        for name in NAMES
+        {"epsilon": low, "high": min(high, top), "density": -step * (at + 1), "name": NAMES[name]}
+        for at, (name, (low, high)) in enumerate(ends.items())
     ]
-    x = alt.X("epsilon:Q", title="ε", scale=alt.Scale(domain=[0, 2], nice=False))
-    y = alt.Y("density:Q", title="density", axis=alt.Axis(values=[0, 0.5, 1, 1.5, 2]))
+    x = alt.X("epsilon:Q", title="ε", scale=alt.Scale(domain=[0, top], nice=False))
+    y = alt.Y("density:Q", title="density")
     area = canvas.chart(rows).mark_area(color=ACCENT, opacity=0.25, line={"color": ACCENT}).encode(x=x, y=y)
     base = canvas.chart(bars)
     spans = base.mark_rule(strokeWidth=4, color=MEMBERS).encode(x=x, x2="high:Q", y=y)
@@ -61,26 +39,49 @@ def _posterior() -> dict[str, Any]:
     return canvas.finish(alt.layer(area, spans, texts), 260)
 
 
-def _region() -> dict[str, Any]:
+def regions() -> Spec:
+    """Figure 2: which pairs of error rates (ε, δ)-DP allows."""
     canvas = Canvas(NARROW + 90)
     alt = canvas.alt
-    rng = np.random.default_rng(0)
-    cells = widths.EXAMPLE
+    xs = np.linspace(0, 1, 201)
+    rows = []
+    for epsilon in (0.0, 0.5, 1.0, 2.0, 4.0):
+        lowest, highest = boundary(xs, epsilon, widths.EXAMPLE_DELTA)
+        for side, ys in (("lower", lowest), ("upper", highest)):
+            pairs = zip(xs, ys, strict=True)
+            rows += [{"fnr": float(a), "fpr": float(b), "side": side, "name": f"ε = {epsilon:g}"} for a, b in pairs]
+    return canvas.finish(_curves(canvas, rows, alt.Detail("side:N")), 380)
+
+
+def _curves(canvas: Canvas, rows: list[dict[str, Any]], detail: Any) -> Any:
+    alt = canvas.alt
+    color = alt.Color("name:N", scale=alt.Scale(range=list(CATEGORIES[:5])))
+    x, y = _rates(canvas)
+    return canvas.chart(rows).mark_line(strokeWidth=1.8).encode(x=x, y=y, color=color, detail=detail)
+
+
+def _rates(canvas: Canvas) -> tuple[Any, Any]:
+    alt = canvas.alt
+    unit = alt.Scale(domain=[0, 1], nice=False)
+    return alt.X("fnr:Q", title="false-negative rate", scale=unit), alt.Y("fpr:Q", title="FPR", scale=unit)
+
+
+def rectangle() -> Spec:
+    """Figure 3: draws from the joint posterior, the regions of the joint interval, and Jeffreys' rectangle."""
+    canvas = Canvas(NARROW + 90)
+    alt = canvas.alt
+    rng, cells, found = np.random.default_rng(0), widths.EXAMPLE, widths.covered()
     fnr = rng.beta(cells.fn + 0.5, cells.tp + 0.5, 1500)
     fpr = rng.beta(cells.fp + 0.5, cells.tn + 0.5, 1500)
     dots = [{"fnr": float(a), "fpr": float(b)} for a, b in zip(fnr, fpr, strict=True)]
-    ends = widths.numbers()
     lines = []
-    for end in ("low", "high"):
-        epsilon = ends[f"worked_example.joint.{end}"]
+    for epsilon in widths.worked_example()["joint"]:
         xs = np.linspace(0, 1, 201)
         lowest, _ = boundary(xs, epsilon, widths.EXAMPLE_DELTA)
-        lines += [
-            {"fnr": float(a), "fpr": float(b), "name": f"ε = {epsilon:.3f}"} for a, b in zip(xs, lowest, strict=True)
-        ]
-    box = _rectangle()
-    x = alt.X("fnr:Q", title="false-negative rate", scale=alt.Scale(domain=[0, 1], nice=False))
-    y = alt.Y("fpr:Q", title="false-positive rate", scale=alt.Scale(domain=[0, 1], nice=False))
+        pairs = zip(xs, lowest, strict=True)
+        lines += [{"fnr": float(a), "fpr": float(b), "name": f"ε = {epsilon:.3f}"} for a, b in pairs]
+    box = {"fnr": found.fnr[0], "fnr2": found.fnr[1], "fpr": found.fpr[0], "fpr2": found.fpr[1]}
+    x, y = _rates(canvas)
     color = alt.Color("name:N", scale=alt.Scale(range=[INK, MEMBERS]))
     layers = [
         canvas.chart(dots).mark_point(filled=True, size=6, color=ACCENT, opacity=0.35).encode(x=x, y=y),
@@ -90,53 +91,70 @@ def _region() -> dict[str, Any]:
     return canvas.finish(alt.layer(*layers), 380)
 
 
-def _rectangle() -> dict[str, float]:
-    """Both Clopper–Pearson intervals of the rates, each at half of the level."""
-    from dosimeter.estimators.rates import clopper_pearson_limits, rectangle
-
-    cells = widths.EXAMPLE
-    fpr, fnr = rectangle(cells.fn, cells.tp, cells.fp, cells.tn, 1 - widths.CONFIDENCE, "both", clopper_pearson_limits)
-    return {"fnr": float(fnr[0]), "fnr2": float(fnr[1]), "fpr": float(fpr[0]), "fpr2": float(fpr[1])}
-
-
-def of_widths(folder: Path) -> dict[str, str]:
-    """Figures 4, 5 and 7: widths against samples, and over the rates."""
-    rows = [{**row, "method": NAMES[row["method"]]} for row in widths.against_samples()]
+def samples() -> Spec:
+    """Figure 4: ends of the intervals against the number of samples."""
     canvas = Canvas(WIDE)
     alt = canvas.alt
+    rows = [
+        {"samples": row["samples"], "end": row[end], "side": end, "method": NAMES[row["method"]]}
+        for row in widths.against_samples()
+        for end in ("low", "high")
+    ]
     color = alt.Color("method:N", scale=alt.Scale(domain=list(NAMES.values()), range=list(CATEGORIES[:3])))
-    log = alt.Scale(type="log", nice=False)
-    x = alt.X("samples:Q", scale=log, title="samples", axis=alt.Axis(values=list(widths.SAMPLES)))
-    y = alt.Y("width:Q", scale=alt.Scale(type="log"), title="width of the 95 % interval")
-    lines = canvas.chart(rows).mark_line(point=True).encode(x=x, y=y, color=color)
-    needed = widths.samples_for_width(0.35, 0.25, widths.EXAMPLE_DELTA)
-    found = {
-        write_svg(folder, "samples.svg", canvas.finish(lines, 260)): (
-            "Figures 4 and 5: width of the interval for ε against the number of samples, at the rates of the worked "
-            f"example. Clopper–Pearson needs {needed:.0f} samples to be as narrow as the joint posterior after 500."
-        )
-    }
+    x = alt.X("samples:Q", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(values=list(widths.SAMPLES)))
+    y = alt.Y("end:Q", title="ends of the 90 % interval for ε")
+    lines = canvas.chart(rows).mark_line(point=True).encode(x=x, y=y, color=color, detail="side:N")
+    return canvas.finish(lines, 300)
+
+
+def rates(rows: list[dict[str, float]]) -> Spec:
+    """Figure 5: the joint interval's width over both error rates, and how much narrower it is than the others."""
     canvas = Canvas(NARROW)
     alt = canvas.alt
-    cells = canvas.chart(widths.over_rates())
-    axes = {"x": alt.X("fpr:O", title="false-positive rate"), "y": alt.Y("fnr:O", sort="descending", title="FNR")}
+    shown = [row for row in rows if round(row["fnr"] * 20, 6) % 1 == 0 and round(row["fpr"] * 20, 6) % 1 == 0]
+    cells = canvas.chart([{k: v if math.isfinite(v) else None for k, v in row.items()} for row in shown])
+    ticks = alt.Axis(values=[0, 0.2, 0.4, 0.6, 0.8, 1])
+    axes = {
+        "x": alt.X("fpr:O", title="false-positive rate", axis=ticks),
+        "y": alt.Y("fnr:O", sort="descending", title="FNR", axis=ticks),
+    }
 
     def heat(field: str, title: str, form: str) -> Any:
-        legend = alt.Legend(title=title, format=form, gradientLength=200)
+        legend = alt.Legend(title=title, format=form, gradientLength=180)
         color = alt.Color(f"{field}:Q", scale=alt.Scale(scheme="blues"), legend=legend)
-        return cells.mark_rect().encode(**axes, color=color).properties(width=260, height=260)
+        return cells.mark_rect().encode(**axes, color=color).properties(width=210, height=210)
 
-    both = alt.hconcat(heat("joint", "width, joint", ".1f"), heat("narrower", "narrower than Clopper–Pearson", ".0%"))
-    shares = [row["narrower"] for row in widths.over_rates()]
-    found[write_svg(folder, "rates.svg", canvas.finish(both.resolve_scale(color="independent")))] = (
-        f"Figure 7: the joint interval's width over both error rates ({widths.GRID_SAMPLES} samples, δ = 1e-5, 95 %), "
-        f"and how much narrower it is than Clopper–Pearson's: {min(shares):.0%} to {max(shares):.0%}. Part of that is "
-        "coverage given up: credible is not confidence."
+    charts = (
+        heat("joint", "width, joint", ".1f"),
+        heat("than_jeffreys", "than Jeffreys", ".0%"),
+        heat("than_clopper_pearson", "than Clopper–Pearson", ".0%"),
     )
-    return found
+    return canvas.finish(alt.hconcat(*charts).resolve_scale(color="independent"))
 
 
-def of_trainings(folder: Path, audits: dict[str, Audit]) -> dict[str, str]:
+def growing() -> Spec:
+    """Figure 7: the region between the ends of the joint interval, for more and more trials."""
+    canvas = Canvas(NARROW)
+    alt = canvas.alt
+    xs = np.linspace(0, 1, 201)
+    rows = []
+    for found in widths.growing():
+        inner, outer = (boundary(xs, found[end], widths.EXAMPLE_DELTA)[0] for end in ("low", "high"))
+        name = f"{found['trials']:.0f} trials"
+        rows += [
+            {"fnr": float(a), "fpr": float(c), "above": float(b), "trials": name}
+            for a, b, c in zip(xs, inner, outer, strict=True)
+        ]
+    x, y = _rates(canvas)
+    area = canvas.alt.Chart().mark_area(opacity=0.5, color=ACCENT).encode(x=x, y=y, y2="above:Q")
+    order = [f"{trials} trials" for trials in widths.GROWING]
+    facets = area.properties(width=150, height=150).facet(
+        column=alt.Column("trials:N", sort=order, title=None), data=canvas.chart(rows).data
+    )
+    return canvas.finish(facets)
+
+
+def of_trainings(audits: dict[str, Audit]) -> Spec:
     """The intervals of every target, side by side."""
     rows = []
     methods = {"clopper-pearson": "Clopper–Pearson", "jeffreys": "Jeffreys", "bayesian": "joint posterior"}
@@ -156,11 +174,4 @@ def of_trainings(folder: Path, audits: dict[str, Audit]) -> dict[str, str]:
     color = alt.Color("method:N", sort=order, scale=alt.Scale(domain=order, range=list(CATEGORIES[:4])), legend=None)
     bars = alt.Chart().mark_bar(height=8).encode(x=x, x2="high:Q", y=y, color=color).properties(width=440, height=84)
     facets = bars.facet(row=alt.Row("target:N", sort=list(audits), title=None), data=canvas.chart(rows).data)
-    spec = canvas.finish(facets)
-    return {
-        write_svg(folder, "trainings.svg", spec): (
-            "Intervals for each target at the threshold that shadow models fixed, and the headline, which is a lower "
-            "bound over all thresholds. A bar that reaches the right edge has no upper end. Clopper–Pearson's "
-            "intervals hold at their level; Jeffreys' and the joint posterior's are credible, which is less."
-        )
-    }
+    return canvas.finish(facets)

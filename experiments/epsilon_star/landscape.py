@@ -15,7 +15,7 @@ from dosimeter.audits.compare.landscape import VALUE, Point
 from dosimeter.audits.compare.landscape import strategies as summarised
 from dosimeter.datasets import split
 from dosimeter.engine import Store
-from dosimeter.estimators.losses import losses_from_logits
+from dosimeter.models.outputs import losses_from_logits
 from dosimeter.training import Privacy, Recipe, train_many
 from dosimeter.training.networks import network
 

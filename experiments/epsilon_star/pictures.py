@@ -15,8 +15,7 @@ METRIC = "ε* speaks of the model instance, not of the DP ε of the mechanism th
 
 def of_study(folder: Path, rows: list[dict[str, Any]]) -> dict[str, str]:
     """ε* of every repeat against the sample size, the exact value as a line."""
-    from dosimeter.report.canvas import Canvas
-    from dosimeter.report.theme import CATEGORIES, INK
+    from dosimeter.report.canvas import CATEGORIES, INK, Canvas
 
     canvas = Canvas(150)
     alt = canvas.alt
@@ -47,8 +46,7 @@ def of_study(folder: Path, rows: list[dict[str, Any]]) -> dict[str, str]:
 
 def of_ends(folder: Path, rows: list[dict[str, float]], n: int) -> dict[str, str]:
     """ln TPR/FPR against the false-positive rate: the exact curve among those of the repeats."""
-    from dosimeter.report.canvas import Canvas
-    from dosimeter.report.theme import INK, MEMBERS, WIDE
+    from dosimeter.report.canvas import INK, MEMBERS, WIDE, Canvas
 
     canvas = Canvas(WIDE)
     alt = canvas.alt
@@ -105,8 +103,7 @@ def of_fits(folder: Path, data: str, fits: dict[str, GoodnessOfFit]) -> dict[str
 def of_landscape(folder: Path, which: str, data: str, outcomes: list[landscape.Outcome]) -> dict[str, str]:
     """The landscape with its frontier and the marginal densities."""
     from dosimeter.audits.compare.charts import landscape_chart
-    from dosimeter.report.canvas import Canvas
-    from dosimeter.report.theme import WIDE
+    from dosimeter.report.canvas import WIDE, Canvas
 
     spec = landscape_chart(Canvas(WIDE), landscape.points(outcomes))
     models = sum(len(o.epsilons) for o in outcomes)

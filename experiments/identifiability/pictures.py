@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from dosimeter.audits.page.charts import charts
+from dosimeter.audits.page import charts
 from dosimeter.identifiability import advantage_from_epsilon, belief_from_epsilon
-from dosimeter.report.canvas import Canvas
-from dosimeter.report.theme import CATEGORIES, MUTED, NARROW, SHAPES
+from dosimeter.report.canvas import CATEGORIES, MUTED, NARROW, SHAPES, Canvas
 
 from ..shared import write_svg
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dosimeter.report.canvas import Canvas
-from dosimeter.report.theme import CATEGORIES, INK, MUTED, SHAPES
+from dosimeter.report.canvas import CATEGORIES, INK, MUTED, SHAPES, Canvas
 
 from ..shared import write_svg
 from .summary import Row, by_target, sweep

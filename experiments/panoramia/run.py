@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from dosimeter import InputError, OneRun, fair_coins, panoramia
-from dosimeter.audits.members_only.null_band import LEVEL, Pair, judge
+from dosimeter.audits.members_only.measure import LEVEL, judge
+from dosimeter.audits.members_only.pair_classifier import Pair
 from dosimeter.engine import Store
 
 FOLDER = Path(__file__).resolve().parent

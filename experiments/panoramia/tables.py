@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dosimeter.estimators.rates import clopper_pearson_limits
+from dosimeter.estimators.limits import clopper_pearson_limits
 
 from ..shared import markdown
 from .summary import Row, by_target

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from dosimeter.audits.result import Audit
     from dosimeter.audits.scores import audit_scores
     from dosimeter.audits.shift.guard import check_shift
+    from dosimeter.audits.synthetic import audit_synthetic
+    from dosimeter.audits.text import CanarySheet, audit_canaries, canary_sheet
+    from dosimeter.audits.text.callback import DosimeterCallback
     from dosimeter.audits.training import audit_training
     from dosimeter.engine import RunOptions, Store
     from dosimeter.training import Privacy, Recipe
@@ -50,26 +53,33 @@ __version__ = "0.1.0"  # the only place; pyproject.toml and the command line rea
 # Imported when they are asked for: they stand on more than NumPy and SciPy.
 _LATER = {
     "Audit": "dosimeter.audits.result",
+    "CanarySheet": "dosimeter.audits.text.sheet",
+    "DosimeterCallback": "dosimeter.audits.text.callback",
     "OpacusTranscript": "dosimeter.audits.gradients.opacus_hook",
     "Privacy": "dosimeter.training.recipe",
     "Recipe": "dosimeter.training.recipe",
     "RunOptions": "dosimeter.engine.options",
     "Store": "dosimeter.engine.store",
+    "audit_canaries": "dosimeter.audits.text.run",
     "audit_gradients": "dosimeter.audits.gradients.run",
     "audit_members_only": "dosimeter.audits.members_only.run",
     "audit_model": "dosimeter.audits.model.run",
     "audit_one_run": "dosimeter.audits.one_run.run",
     "audit_scores": "dosimeter.audits.scores.run",
+    "audit_synthetic": "dosimeter.audits.synthetic.run",
     "audit_training": "dosimeter.audits.training.run",
+    "canary_sheet": "dosimeter.audits.text.sheet",
     "check_shift": "dosimeter.audits.shift.guard",
     "compare": "dosimeter.audits.compare.run",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
-    raise AttributeError(f"module 'dosimeter' has no attribute {name!r}")
+    if name not in _LATER:
+        raise AttributeError(f"module 'dosimeter' has no attribute {name!r}")
+    value = getattr(import_module(_LATER[name]), name)
+    globals()[name] = value  # so that it is looked up once
+    return value
 
 
 def __dir__() -> list[str]:
@@ -79,9 +89,11 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Audit",
+    "CanarySheet",
     "ClaimTest",
     "Composition",
     "Counts",
+    "DosimeterCallback",
     "DpSgd",
     "Estimate",
     "Gaussian",
@@ -98,13 +110,16 @@ __all__ = [
     "Validity",
     "account",
     "advantage",
+    "audit_canaries",
     "audit_gradients",
     "audit_members_only",
     "audit_model",
     "audit_one_run",
     "audit_scores",
+    "audit_synthetic",
     "audit_training",
     "bayesian",
+    "canary_sheet",
     "check_shift",
     "claim",
     "clopper_pearson",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
 import numbers
 import sys
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -202,7 +204,7 @@ def engine(value: Any) -> str:
 
 
 def any_array(name: str, values: Any) -> npt.NDArray[Any]:
-    """Values as an array of whatever type; what is too long is refused before it takes memory."""
+    """Values as an array of any type; one that is too long is refused before it takes memory."""
     check_length(name, values)
     try:
         return np.asarray(values)
@@ -269,3 +271,12 @@ def bits(name: str, values: Any, *, minimum: int = 1) -> BoolArray:
         index = int(np.argmax(bad))
         raise InputError(f"{name}[{index}] is {array[index]:g}; {name} must hold only 0 and 1.")
     return array.astype(bool)
+
+
+def require(module: str, *, extra: str, caller: str) -> ModuleType:
+    """Import a module of an extra, or say which extra to install."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ImportError(f"{caller} needs {package}; from a checkout: pip install '.[{extra}]'") from error

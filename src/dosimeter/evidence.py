@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dosimeter import _validate as check
+from dosimeter._persons import by_person, coin_of, persons, two_sides
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.reading import pick, read_columns
+from dosimeter.score_table import ColumnNames, read_coins, read_scores
 
 MOST_RECORDS = check.MOST_RECORDS
 
@@ -131,7 +132,7 @@ class Scores:
         if self.groups is not None:
             persons = two_sides(self.groups, arrays["members"].size, arrays["nonmembers"].size)
             for name, ids in zip(arrays, persons, strict=True):
-                arrays[name] = _by_person(arrays[name], ids.place, ids.names.size, aggregate)
+                arrays[name] = by_person(arrays[name], ids.place, ids.names.size, aggregate)
             object.__setattr__(self, "groups", tuple(check.frozen(ids.names, ()) for ids in persons))
         for name, array in arrays.items():
             object.__setattr__(self, name, check.frozen(array, given[name]))
@@ -152,33 +153,38 @@ class Scores:
         return cls(-member_losses, -nonmember_losses, True, independent, groups, aggregate)
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str], *, independent: bool = False, aggregate: str = "mean") -> Scores:
+    def from_file(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        score: str | None = None,
+        loss: str | None = None,
+        member: str | None = None,
+        group: str | None = None,
+        independent: bool = False,
+        aggregate: str = "mean",
+    ) -> Scores:
         """Read arrays (member_losses, nonmember_losses) or (members, nonmembers), or columns (score | loss, member).
 
-        Persons are read from a column `group`, or from arrays (member_groups, nonmember_groups).
+        Capitals do not matter, and `member` may also be called is_member, is_train or the like and hold yes and no,
+        true and false, or train and test. Persons are read from a column `group`, or from arrays (member_groups,
+        nonmember_groups).
+
+        Args:
+            path: An .npz, .csv, .csv.gz or .parquet file.
+            score: The column of scores, if it has another name; one with "loss" in its name is read as losses.
+            loss: The column of losses, if it has another name; a low value means member.
+            member: The column that says who is a member, if it has another name.
+            group: The column of persons, if it has another name.
+            independent: As for `Scores`.
+            aggregate: As for `Scores`.
+
+        Raises:
+            InputError: If the file cannot be read, or a column is missing.
         """
-        columns = read_columns(path)
-        names = pick(
-            columns,
-            path,
-            ("members", "nonmembers"),
-            ("member_losses", "nonmember_losses"),
-            ("score", "member"),
-            ("loss", "member"),
-        )
-        first, second = columns[names[0]], columns[names[1]]
-        build = cls.from_losses if "loss" in names[0] else cls
-        rest: dict[str, Any] = {"independent": independent, "aggregate": aggregate}
-        if names[1] != "member":
-            return build(first, second, groups=_group_arrays(columns, path), **rest)
-        values, is_member = check.finite_array(names[0], first), check.bits("member", second)
-        if values.size != is_member.size:
-            raise InputError(f"{names[0]} has {values.size} rows but member has {is_member.size}; they must pair up.")
-        if is_member.all() or not is_member.any():
-            raise InputError(f"{path}: member is {int(is_member[0])} in every row; both kinds of records are needed.")
-        ids = columns.get("group")
-        groups = None if ids is None else _parted(persons("group", ids, values.size), is_member)
-        return build(values[is_member], values[~is_member], groups=groups, **rest)
+        table = read_scores(path, ColumnNames(score, loss, member, group))
+        build = cls.from_losses if table.losses else cls
+        return build(table.members, table.nonmembers, groups=table.groups, independent=independent, aggregate=aggregate)
 
     @property
     def unit(self) -> str:
@@ -344,7 +350,7 @@ class OneRun:
                     "pass the mask and the seed of the same run."
                 )
         if ids is not None:
-            scores, included = _by_person(scores, ids.place, ids.names.size, aggregate), _coin_of(ids, included)
+            scores, included = by_person(scores, ids.place, ids.names.size, aggregate), coin_of(ids, included)
             object.__setattr__(self, "groups", check.frozen(ids.names, ()))
         object.__setattr__(self, "scores", check.frozen(scores, self.scores))
         object.__setattr__(self, "included", check.frozen(included, self.included))
@@ -354,9 +360,8 @@ class OneRun:
         cls, path: str | os.PathLike[str], *, mask_seed: int | None = None, aggregate: str = "mean"
     ) -> OneRun:
         """Read arrays or columns `scores` (or `score`) and `included`, and persons from `group`."""
-        columns = read_columns(path)
-        names = pick(columns, path, ("scores", "included"), ("score", "included"))
-        return cls(columns[names[0]], columns[names[1]], mask_seed, columns.get("group"), aggregate)
+        scores, included, groups = read_coins(path)
+        return cls(scores, included, mask_seed, groups, aggregate)
 
     @property
     def unit(self) -> str:
@@ -390,109 +395,3 @@ class OneRun:
             object.__setattr__(found, "groups", (self.groups[inside], self.groups[~inside]))
             object.__setattr__(found, "records", self.records)
         return found
-
-
-# --- persons ----------------------------------------------------------------------------------------------
-
-
-class Persons(NamedTuple):
-    """The persons behind records: their names, and each record's place among them."""
-
-    names: Any
-    place: IntArray
-
-
-def persons(name: str, ids: Any, records: int) -> Persons:
-    """Read the ids of the persons behind records, numbers or texts, in the order of their first record."""
-    check.check_length(name, ids)
-    try:
-        array = np.asarray(ids)
-    except Exception:  # whatever an object raises that is asked for its values
-        array = np.empty((0, 0))
-    if array.dtype.kind == "O" and array.ndim == 1:
-        empty = next((i for i, v in enumerate(array.tolist()) if _is_missing(v)), None)
-        if empty is not None:
-            raise InputError(f"{name}[{empty}] is missing; every record needs the id of a person.")
-        array = np.array([str(int(v) if isinstance(v, float) and v.is_integer() else v) for v in array.tolist()])
-    if array.ndim != 1 or array.dtype.kind not in "biufUSM":
-        raise InputError(f"{name} must be a flat array of ids, got {check.show(ids)}; pass one id for each record.")
-    if array.size != records:
-        raise InputError(f"{name} has {array.size} ids for {records} records; pass one id for each record.")
-    absent = array != array if array.dtype.kind in "fM" else np.zeros(1, bool)  # NaN and NaT
-    if absent.any():
-        raise InputError(f"{name}[{int(np.argmax(absent))}] is missing; every record needs the id of a person.")
-    names, first, place = np.unique(array, return_index=True, return_inverse=True)
-    order = np.argsort(first, kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(order.size)
-    return Persons(names[order], rank[place])
-
-
-def two_sides(groups: Any, members: int, nonmembers: int) -> tuple[Persons, Persons]:
-    """Read the ids of members and of non-members; nobody may be on both sides."""
-    if not isinstance(groups, (tuple, list)) or len(groups) != 2:
-        raise InputError(
-            f"groups must be a pair (ids of members, ids of non-members), got {check.show(groups)}; pass two arrays."
-        )
-    sides = persons("groups[0]", groups[0], members), persons("groups[1]", groups[1], nonmembers)
-    shared = np.intersect1d(*(_spelled(side.names) for side in sides))
-    if shared.size:
-        raise InputError(
-            f"groups: {check.show(shared[0].item())} is a member and a non-member ({shared.size} such persons); "
-            "put all records of a person on one side."
-        )
-    return sides
-
-
-def _is_missing(value: Any) -> bool:
-    try:
-        return value is None or bool(value != value)
-    except Exception:  # a missing value of pandas equals nothing, and differs from nothing either
-        return True
-
-
-def _spelled(names: Any) -> Any:
-    """Ids as texts, 1 and 1.0 alike: a column with a gap anywhere is read as floats."""
-    texts = names.astype(str)
-    if names.dtype.kind in "bf":
-        whole = (names == np.floor(names)) & (np.abs(names) < 2**53)
-        texts[whole] = names[whole].astype(np.int64).astype(str)
-    return texts
-
-
-def _parted(ids: Persons, member: BoolArray) -> tuple[Any, Any]:
-    names = ids.names[ids.place]
-    return names[member], names[~member]
-
-
-def _group_arrays(columns: Any, path: Any) -> tuple[Any, Any] | None:
-    found = [columns.get(name) for name in ("member_groups", "nonmember_groups")]
-    if found[0] is None and found[1] is None:
-        return None
-    if found[0] is None or found[1] is None:
-        raise InputError(f"{path} has only one of member_groups and nonmember_groups; pass both or neither.")
-    return found[0], found[1]
-
-
-def _by_person(scores: FloatArray, place: IntArray, count: int, aggregate: str) -> FloatArray:
-    if aggregate == "max":
-        highest = np.full(count, -np.inf)
-        np.maximum.at(highest, place, scores)
-        return highest
-    order = np.lexsort((scores, place))  # the order of the rows must not change a digit
-    place, scores = place[order], scores[order]
-    return np.asarray(np.bincount(place, scores / np.bincount(place, minlength=count)[place], count), np.float64)
-
-
-def _coin_of(ids: Persons, included: BoolArray) -> BoolArray:
-    """One coin for each person; all records of a person must share it."""
-    inside = np.bincount(ids.place, included, ids.names.size)
-    records = np.bincount(ids.place, minlength=ids.names.size)
-    mixed = (inside > 0) & (inside < records)
-    if mixed.any():
-        person = check.show(ids.names[int(np.argmax(mixed))].item())
-        raise InputError(
-            f"groups: {person} has records in and out ({int(mixed.sum())} such persons); flip one coin for each "
-            "person, e.g. by fair_coins(groups=…)."
-        )
-    return np.asarray(inside > 0)

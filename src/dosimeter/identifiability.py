@@ -1,6 +1,6 @@
 """What an ε means for a person: belief, advantage, TPR at an FPR, PPV at a prior, reconstruction.
 
-Each quantity can be had from one (ε, δ) pair, from the μ of a Gaussian mechanism, or from a whole curve δ(ε). One pair
+Each quantity follows from one (ε, δ) pair, from the μ of a Gaussian mechanism, or from a whole curve δ(ε). One pair
 says much less than the curve it was read from: at low FPR the difference is tenfold. All functions take numbers or
 arrays.
 """
@@ -18,8 +18,7 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.accounting.profile import advantage_from_profile, tpr_from_profile
-from dosimeter.estimate import percent
-from dosimeter.estimators.wording import change
+from dosimeter.estimate import change, percent
 from dosimeter.geometry import mu_from_epsilon, tradeoff, tradeoff_gaussian
 
 ArrayLike = npt.ArrayLike

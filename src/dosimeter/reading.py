@@ -5,12 +5,15 @@ Nothing is unpickled, and sizes are checked before memory is taken.
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
+import re
 import zipfile
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Never
@@ -48,7 +51,9 @@ def most_bytes(limit: int | None = None) -> int:
 
 
 def read_columns(path: str | os.PathLike[str], *, missing: bool = False, limit: int | None = None) -> Columns:
-    """All arrays of an .npz, or all columns of a .csv or .parquet file, by name.
+    """All arrays of an .npz, or all columns of a .csv, .csv.gz or .parquet file, by name.
+
+    A .csv file may be separated by commas, semicolons or tabs; with semicolons a comma may stand for the decimal point.
 
     With `missing` an empty cell is NaN among numbers and None among words; without, it is refused. A file that unpacks
     to more than `limit` bytes (see `most_bytes`) is refused before it is unpacked. Lists and records of a .parquet
@@ -62,11 +67,12 @@ def read_columns(path: str | os.PathLike[str], *, missing: bool = False, limit: 
     readers: dict[str, Callable[[Path, bool, int], Columns]] = {
         ".npz": lambda file, _, most: _read_npz(file, most),
         ".csv": _read_csv,
+        ".csv.gz": _read_csv,
         ".parquet": _read_parquet,
     }
-    reader = readers.get(file.suffix.lower())
+    reader = next((read for ending, read in readers.items() if file.name.lower().endswith(ending)), None)
     if reader is None:
-        raise InputError(f"{file} has the ending {file.suffix!r}; pass an .npz, .csv or .parquet file.")
+        raise InputError(f"{file} has the ending {file.suffix!r}; pass an .npz, .csv or .parquet file (a .csv.gz too).")
     try:
         if not file.is_file():
             raise InputError(f"{file} does not exist or is not a file; check the path.")
@@ -110,22 +116,41 @@ def strict_json(text: str | bytes, *, what: str = "the file") -> Any:
         >>> strict_json('{"low": 1.5}')
         {'low': 1.5}
     """
+    decoded = _json_text(text, what)
     try:
-        values = json.loads(
-            _json_text(text, what),
-            parse_constant=lambda word: _not_finite(word, what),
-            parse_float=lambda digits: _finite(float(digits), digits, what),
-            parse_int=lambda digits: _finite_whole(digits, what),
-            object_pairs_hook=lambda pairs: _without_repeats(pairs, what),
-        )
+        try:
+            values = _decoded(decoded, what)
+            finite = _check_tree(values, what)
+        except json.JSONDecodeError:
+            raise
+        except (ValueError, OverflowError) as error:  # a whole number of thousands of digits
+            if isinstance(error, InputError):
+                raise
+            finite = False
+        if not finite:  # the same once more, looking at the digits of each number, to name the one that is not finite
+            values = _decoded(
+                decoded,
+                what,
+                parse_float=lambda digits: _finite(float(digits), digits, what),
+                parse_int=lambda digits: _finite_whole(digits, what),
+            )
+            _check_tree(values, what)
     except json.JSONDecodeError as error:
         raise InputError(
             f"{what} is not JSON: {error.msg}, line {error.lineno} column {error.colno}; write it again."
         ) from None
     except RecursionError:
         raise _too_deep(what) from None
-    _check_tree(values, what)
     return values
+
+
+def _decoded(text: str, what: str, **numbers: Any) -> Any:
+    return json.loads(
+        text,
+        parse_constant=lambda word: _not_finite(word, what),
+        object_pairs_hook=lambda pairs: _without_repeats(pairs, what),
+        **numbers,
+    )
 
 
 def _json_text(text: str | bytes, what: str) -> str:
@@ -165,19 +190,31 @@ def _without_repeats(pairs: list[tuple[str, Any]], what: str) -> dict[str, Any]:
     return values
 
 
-def _check_tree(values: Any, what: str) -> None:
-    """Refuse too many levels, and text that cannot be written."""
-    level, depth = [values], 0
+_SCALARS = {float, int, bool, type(None)}  # a column of these holds no text and no further level
+
+
+def _check_tree(values: Any, what: str) -> bool:
+    """Refuse too many levels, and text that cannot be written; answer whether all numbers are finite."""
+    level, depth, finite = [values], 0, True
     while level:
         for value in level:
             if isinstance(value, str) and not value.isascii():
                 _check_text(value, what)
+            elif isinstance(value, float | int):
+                finite = finite and math.isfinite(value)
         holders = [value for value in level if isinstance(value, dict | list)]
         if holders and depth == JSON_DEPTH:
             raise _too_deep(what)
-        level = [part for holder in holders for part in holder]
-        level += [part for holder in holders if isinstance(holder, dict) for part in holder.values()]
+        level = []
+        for holder in holders:
+            if _SCALARS.issuperset(map(type, holder)):
+                finite = finite and math.isfinite(sum(filter(None, holder)))
+            else:
+                level += holder
+            if isinstance(holder, dict):
+                level += holder.values()
         depth += 1
+    return finite
 
 
 def _check_text(text: str, what: str) -> None:
@@ -208,9 +245,14 @@ def pick(columns: Mapping[str, npt.NDArray[Any]], path: object, *choices: tuple[
         if all(name in columns for name in names):
             return names
     wanted = " or ".join(" and ".join(names) for names in choices)
-    found = ", ".join(show(name, 40).strip("'") for name in sorted(columns)[:_MOST_NAMES]) or "nothing"
-    more = f" and {len(columns) - _MOST_NAMES} more" if len(columns) > _MOST_NAMES else ""
-    raise InputError(f"{path} must hold {wanted}; it holds {found}{more}. Rename the arrays or columns.")
+    raise InputError(f"{path} must hold {wanted}; it holds {listed(columns)}. Rename the arrays or columns.")
+
+
+def listed(columns: Iterable[str]) -> str:
+    """The names of columns for a message, the first of them if they are many."""
+    names = sorted(columns)
+    found = ", ".join(show(name, 40).strip("'") for name in names[:_MOST_NAMES]) or "nothing"
+    return found + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
 
 
 def _check_size(size: int, limit: int, path: Path) -> None:
@@ -273,12 +315,39 @@ def _read_csv(path: Path, missing: bool, limit: int) -> Columns:
 
     _check_size(path.stat().st_size, limit, path)
     try:
-        table = csv.read_csv(path, convert_options=csv.ConvertOptions(strings_can_be_null=missing))
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        packed = path.suffix.lower() == ".gz"
+        source: Any = pyarrow.BufferReader(_unpacked(path, limit)) if packed else path
+        with gzip.open(path, "rb") if packed else path.open("rb") as stream:
+            mark, point = _separators(stream.read(1 << 16))
+        table = csv.read_csv(
+            source,
+            parse_options=csv.ParseOptions(delimiter=mark),
+            convert_options=csv.ConvertOptions(strings_can_be_null=missing, decimal_point=point),
+        )
+    except InputError:
+        raise
+    except (pyarrow.ArrowException, OSError, ValueError, EOFError, zlib.error) as error:
         raise InputError(
-            f"{path} cannot be read as .csv ({show(str(error))}); it needs a header row and commas."
+            f"{path} cannot be read as .csv ({show(str(error))}); it needs a header row and commas, semicolons or tabs."
         ) from None
     return _from_arrow(table, path, missing)
+
+
+def _unpacked(path: Path, limit: int) -> bytes:
+    """What is in a .gz file, which says nothing reliable about its size."""
+    with gzip.open(path, "rb") as stream:
+        text = stream.read(limit + 1)
+    _check_size(len(text), limit, path)
+    return text
+
+
+def _separators(start: bytes) -> tuple[str, str]:
+    """What stands between the cells, and the decimal point: a spreadsheet may write 0,5;1 instead of 0.5,1."""
+    header, _, rows = start.partition(b"\n")
+    if b"," in header or not (b";" in header or b"\t" in header):
+        return ",", "."
+    mark = ";" if b";" in header else "\t"
+    return mark, "," if re.search(rb"\d,\d", rows) and not re.search(rb"\d\.\d", rows) else "."
 
 
 def _read_parquet(path: Path, missing: bool, limit: int) -> Columns:

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from dosimeter.audits.training import agreement as module
-from dosimeter.audits.training.agreement import BY_CHANCE, agreement
+from dosimeter.audits.training import repeatable as module
+from dosimeter.audits.training.repeatable import BY_CHANCE, agreement
 
 
 def answers(rng, y, right):

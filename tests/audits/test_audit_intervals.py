@@ -13,8 +13,7 @@ from dosimeter import Counts, InputError, OneRun
 from dosimeter.accounting import rdp
 from dosimeter.audits.assemble import guarantees, tightest
 from dosimeter.audits.training import audit_training, intervals
-from dosimeter.audits.training.intervals import Evidence, by_point, mechanism_of, pilot_threshold
-from dosimeter.audits.training.watched_claim import Claim
+from dosimeter.audits.training.intervals import Claim, Evidence, by_point, mechanism_of, pilot_threshold
 from dosimeter.engine import Store
 from dosimeter.estimators.claim import gaussian_profile
 from dosimeter.training import Privacy, Recipe

@@ -12,8 +12,8 @@ from training_games import HERE, RECORDS, SMALL, X, Y, as_they_are, facts, lapla
 import dosimeter as dm
 from dosimeter import OneRun, Validity, fair_coins, mask_hash
 from dosimeter.audits.training import audit_training
-from dosimeter.audits.training.challenges import halves
 from dosimeter.audits.training.result import CandidateRow
+from dosimeter.audits.training.shadows import halves
 from dosimeter.engine import RunOptions, Store
 from dosimeter.training import Privacy, Recipe
 

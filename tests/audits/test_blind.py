@@ -22,7 +22,7 @@ def test_rank_sum_agrees_with_all_labellings(members):
     sums = np.array([ranks[list(chosen)].sum() for chosen in itertools.combinations(range(8), members)])
     exact = np.mean(sums >= ranks[inside].sum() - 1e-9)
     draws = 20_000
-    found = rank_sum_p_value(values, inside, draws, rng_of(0))
+    found = rank_sum_p_value(values, inside, draws, rng_of(0), enough=draws)
     assert abs(found - exact) < 4 * math.sqrt(exact * (1 - exact) / draws) + 1e-4
 
 
@@ -46,7 +46,35 @@ def test_rank_sum_agrees_with_the_normal_law():
     z = (rank_sum - 800 * 2001 / 2) / math.sqrt(800 * 1200 * 2001 / 12)
     expected = math.erfc(z / math.sqrt(2)) / 2
     assert 0.001 < expected < 0.5
-    assert rank_sum_p_value(values, inside, 20_000, rng) == pytest.approx(expected, abs=0.015)
+    assert rank_sum_p_value(values, inside, 20_000, rng, enough=20_000) == pytest.approx(expected, abs=0.015)
+
+
+def test_drawing_ends_once_the_p_value_is_settled():
+    rng = rng_of(6)
+    values, inside = rng.normal(size=1001), np.arange(1001) < 300
+
+    class Counting:
+        drawn = 0
+
+        def random(self, shape):
+            self.drawn += shape[0]
+            return rng.random(shape)
+
+    counting = Counting()
+    p_value = rank_sum_p_value(values, inside, 20_000, counting)
+    assert counting.drawn < 2_000
+    exact = rank_sum_p_value(values, inside, 20_000, rng, enough=20_000)
+    assert p_value == pytest.approx(exact, rel=0.4)
+
+
+def test_p_value_is_valid_when_drawing_ends_early():
+    found = []
+    for seed in range(800):
+        rng = rng_of(seed)
+        values, inside = np.floor(3 * rng.normal(size=31)), rng.permutation(31) < 12
+        found.append(rank_sum_p_value(values, inside, 199, rng, enough=10))
+    for level in (0.05, 0.2, 0.5):
+        assert np.mean(np.array(found) <= level) <= level + 3.5 * math.sqrt(level * (1 - level) / 800)
 
 
 def test_p_value_is_valid_with_ties_and_unequal_sizes():

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dosimeter._validate import InputError
-from dosimeter.audits.shift.copies import record_hashes
 from dosimeter.audits.shift.guard import check_shift
-from dosimeter.audits.shift.records import thumbnails, word_hashes
+from dosimeter.audits.shift.records import record_hashes, thumbnails, word_hashes
 
 rng_of = np.random.default_rng
 

@@ -17,15 +17,15 @@ from dosimeter import Audit, InputError, OneRun, Validity, audit_members_only, f
 from dosimeter.attacks.references import reference
 from dosimeter.attacks.stacked import Content, class_columns, content_scores, joined, token_columns
 from dosimeter.audits.members_only.measure import bounds_of_draws
-from dosimeter.audits.members_only.null_band import Pair
 from dosimeter.audits.members_only.pair_classifier import (
     SHARED_REFERENCES,
+    Pair,
     ask_reference,
     pair_classifier,
     reference_pools,
 )
+from dosimeter.audits.members_only.records import coin_evidence, split_records
 from dosimeter.audits.members_only.result import MembersOnlyDetails, MembersOnlyMetadata
-from dosimeter.audits.members_only.split import coin_evidence, split_records
 from dosimeter.engine import RunOptions
 from dosimeter.models import Outputs
 

@@ -9,7 +9,7 @@ import pytest
 from members_games import draw, memoriser, sampler
 
 from dosimeter import InputError, audit_members_only
-from dosimeter.audits.members_only.split import FEWEST, split_records
+from dosimeter.audits.members_only.records import FEWEST, split_records
 
 GOOD = draw(300, 17)
 MODEL = memoriser(*GOOD, 2.0)

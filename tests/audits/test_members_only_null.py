@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dosimeter.audits.members_only.null_band import FIRST_PART, LEVEL, Pair, judge, prediction_limit
+from dosimeter.audits.members_only.measure import LEVEL, judge, prediction_limit
+from dosimeter.audits.members_only.pair_classifier import FIRST_PART, Pair
 
 
 def test_no_leak_is_reported_as_none_in_95_percent_of_200_audits():

@@ -12,7 +12,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import dosimeter as dm
-from dosimeter.audits.record_risk import RecordRisk, write_risk
+from dosimeter.audits.result import RecordRisk, write_risk
 from dosimeter.engine import RunOptions, Store
 from dosimeter.models import HardLabels, MultiLabel, Perturbation, Predictions
 from dosimeter.models.regression import standardised

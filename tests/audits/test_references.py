@@ -243,19 +243,27 @@ class _NoClone(BaseEstimator):
         return np.full((len(rows), 10), 0.1)
 
 
+class _Few(_NoClone):
+    """A classifier of other classes."""
+
+    classes_ = np.arange(3)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"references": 1}, "references must be"),
         ({"references": "many"}, "references must be how many to train or a list of models"),
         ({"references": []}, "references must be how many to train or a list of models"),
-        ({"attack": "rmia"}, "attack is for reference models, and none were asked for"),
+        ({"attack": "rmia"}, "attack='rmia' is for reference models, and none were asked for"),
         ({"train": forest}, "train is for reference models, and none were asked for"),
         ({"references": 4, "attack": "psychic"}, "attack"),
         ({"references": 4, "reference_masks": np.ones((4, 900), bool)}, "reference_masks belong to trained models"),
         ({"references": 4, "train": 7}, "train must be a function"),
         ({"references": [forest(COINS)], "reference_masks": np.ones((2, 900), bool)}, "reference_masks must hold"),
         ({"references": [forest(COINS)], "reference_masks": np.ones((1, 900), bool)}, "is in all 1 references"),
+        ({"references": [forest(COINS), _Few()]}, r"reference 1 predicts 3 classes .* the audited model 10 classes"),
+        ({"references": [lambda rows: np.full((len(rows), 4), 0.25)]}, r"reference 0 predicts 4 classes"),
     ],
 )
 def test_what_cannot_be_used_is_refused_before_any_training(target, change, message):

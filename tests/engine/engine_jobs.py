@@ -104,3 +104,10 @@ def late_torch(task, shared):
     import torch
 
     return {"values": torch.randn(3).numpy()}, {}
+
+
+def gpus(task, shared):
+    """Which GPUs Ray gave to the task."""
+    import ray
+
+    return {"gpus": np.array(ray.get_gpu_ids(), dtype=np.int64)}, {}

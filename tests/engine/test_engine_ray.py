@@ -216,7 +216,7 @@ def test_a_cluster_that_is_not_there():
 
 def test_without_ray_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r"pip install 'dosimeter\[ray\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[ray\]'"):
         list(run(jobs.draw, [Task("t", {}, 0)], engine="ray", progress=False))
     with pytest.raises(InputError, match="engine must be"):
         run(jobs.draw, [Task("t", {}, 0)], engine="ray:host")

@@ -19,8 +19,8 @@ import pytest
 from dosimeter import InputError
 from dosimeter.engine import DamagedEntryWarning, DiskFullError, Store, Task, run
 from dosimeter.engine import driver as driver_module
-from dosimeter.engine.pool import Inline
 from dosimeter.engine.progress import TaskProgress, duration
+from dosimeter.engine.work import Inline
 
 X = {"x": np.arange(10.0)}
 

@@ -11,8 +11,7 @@ from scipy.stats import spearmanr
 
 from dosimeter._validate import InputError
 from dosimeter.generators import GaussianCopula, check_copies, same_shape
-from dosimeter.generators.discrete import determined, pair_tables
-from dosimeter.generators.marginal import marginal
+from dosimeter.generators.marginal import determined, marginal, pair_tables
 from dosimeter.generators.tabular import latent_correlation, shrunk
 
 SAMPLE = 20_000

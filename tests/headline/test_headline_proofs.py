@@ -5,10 +5,11 @@ import math
 
 import numpy as np
 import pytest
-from scipy import optimize, sparse, stats
+from scipy import optimize, sparse, special, stats
 
-from dosimeter.estimators.headline.laws import binomial, noncentral, upper_tail
-from dosimeter.estimators.headline.rank_tables import DeltaCost, RankTable, Tables, stein_factors
+from dosimeter.estimators.headline import Bins, coins_bound
+from dosimeter.estimators.headline.ranks import binomial, noncentral, upper_tail
+from dosimeter.estimators.headline.tables import DeltaCost, RankTable, Tables, stein_factors
 
 
 def members_in(group: tuple[int, ...], arrangement: frozenset[int]) -> int:
@@ -280,6 +281,71 @@ def test_tables_replaced_before_smooth_the_next(seed: int) -> None:
         spread = np.zeros(weight * (law.mass.size - 1) + 1)
         spread[::weight] = law.mass
         before = np.convolve(before, spread)
+
+
+# --- Theorem 9 and Lemma 10: coins ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("records", "alpha"), [(6, 0.45), (7, 0.3), (8, 0.2)])
+def test_all_labels_that_randomised_response_can_give_keep_the_level(records: int, alpha: float) -> None:
+    """Independent guesses, each right with probability q, are the worst that ε allows: all 2^m of them, weighed."""
+    edges = np.arange(records)
+    bounds, right = [], []
+    for labels in itertools.product((0, 1), repeat=records):
+        member = np.array(labels)
+        bins = Bins(np.ones(records, int), member)
+        middle = int(np.argmin(np.abs(bins.edges[1:-1] - records / 2))) + 1
+        bounds.append(coins_bound(bins, 0.0, alpha).epsilon)
+        right.append(int((member == (edges >= middle)).sum()))
+    reported, rights = np.array(bounds), np.array(right)
+    assert reported.max() > 0
+    for epsilon in np.unique(np.concatenate([[0.0, 0.3, 1.0], reported])).tolist():
+        q = float(special.expit(epsilon))
+        chance = q**rights * (1 - q) ** (records - rights)
+        assert chance[reported > epsilon].sum() <= alpha + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_delta_is_paid_once_for_weighted_counts_and_prefixes(seed: int) -> None:
+    """All (ε, δ)-DP mechanisms whose output names the guesses: one allowance covers every statistic together."""
+    rng = np.random.default_rng(seed)
+    records, allowance = 3 + seed % 2, seed % 3
+    theta, delta = math.exp(rng.uniform(0.2, 2)), float(rng.uniform(0.01, 0.05))
+    vectors = list(itertools.product((0, 1), repeat=records))
+    statistics = [rng.integers(0, 6, records), np.arange(records) < 2, np.ones(records, int)]
+    least = [int(rng.integers(1, weights.sum() + 1)) for weights in statistics]
+
+    def rejected(right: np.ndarray, given_away: int) -> bool:
+        return any(
+            int(weights @ right) - int(np.sort(weights)[::-1][:given_away].sum()) >= limit
+            for weights, limit in zip(statistics, least, strict=True)
+        )
+
+    width, size = len(vectors), len(vectors)
+    place = {s: k for k, s in enumerate(vectors)}
+    pairs = [(s, (*s[:i], 1 - s[i], *s[i + 1 :])) for s in vectors for i in range(records)]
+    basic, extra = size * width, len(pairs) * width
+    above, limits = np.zeros((len(pairs) * (width + 1), basic + extra)), []
+    for p, (s, other) in enumerate(pairs):
+        for y in range(width):
+            row = above[p * (width + 1) + y]
+            row[place[s] * width + y], row[place[other] * width + y], row[basic + p * width + y] = 1, -theta, -1
+        above[p * (width + 1) + width, basic + p * width : basic + (p + 1) * width] = 1
+        limits += [0.0] * width + [delta]
+    total = np.zeros((size, basic + extra))
+    gain = np.zeros(basic + extra)
+    for s in vectors:
+        total[place[s], place[s] * width : (place[s] + 1) * width] = 1
+        for y, guess in enumerate(vectors):
+            right = (np.array(guess) == np.array(s)).astype(int)
+            gain[place[s] * width + y] = -rejected(right, allowance) / size
+    found = optimize.linprog(gain, A_ub=above, b_ub=limits, A_eq=total, b_eq=np.ones(size), method="highs")
+    assert found.success
+    q = theta / (1 + theta)
+    level = sum(
+        q ** sum(right) * (1 - q) ** (records - sum(right)) for right in vectors if rejected(np.array(right), 0)
+    )
+    assert -found.fun <= level + records * delta / ((1 + theta) * (allowance + 1)) + 1e-7
 
 
 # --- exact laws ---------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dosimeter import InputError
-from dosimeter.models import _batches, access, dataset
+from dosimeter.models import access, black_box, dataset
 
 X = np.random.default_rng(1).normal(size=(5000, 3))
 Y = np.arange(5000) % 3
@@ -41,9 +41,9 @@ def test_sizes_follow_the_bytes():
     assert sizes_of(100_000, 2, 3) == [256, 99_744]
     wide = sizes_of(2000, 2, 20_000)  # 160 kB a row of outputs: the probe sees it
     assert wide[0] == 256
-    assert max(wide[1:]) * 160_016 * 8 <= _batches.BUDGET
+    assert max(wide[1:]) * 160_016 * 8 <= black_box.BUDGET
     tall = sizes_of(300, 400_000, 2)  # 3.2 MB a row of inputs: known before the probe
-    assert max(tall) * 3_200_000 * 8 <= _batches.BUDGET
+    assert max(tall) * 3_200_000 * 8 <= black_box.BUDGET
 
 
 def test_a_batch_that_does_not_fit_is_halved():

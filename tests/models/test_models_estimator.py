@@ -12,8 +12,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from dosimeter import InputError
-from dosimeter.estimators.losses import losses_from_logits, losses_from_probabilities
 from dosimeter.models import access
+from dosimeter.models.outputs import losses_from_logits, losses_from_probabilities
 
 IRIS = load_iris(return_X_y=True)
 CANCER = load_breast_cancer(return_X_y=True)

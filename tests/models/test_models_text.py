@@ -146,7 +146,7 @@ def test_one_output_is_a_logit():
 
 
 def test_memory_decides_the_batches(monkeypatch):
-    from dosimeter.models import _batches
+    from dosimeter.models import black_box
 
     model, seen = gpt2(), []
     forward = model.forward
@@ -159,7 +159,7 @@ def test_memory_decides_the_batches(monkeypatch):
     whole = HuggingFace(model, Tokenizer()).losses(TEXTS).values
     assert seen == [(6, 26)]
     seen.clear()
-    monkeypatch.setattr(_batches, "BUDGET", 30 * 4 * 3 * VOCABULARY)  # 30 tokens
+    monkeypatch.setattr(black_box, "BUDGET", 30 * 4 * 3 * VOCABULARY)  # 30 tokens
     assert HuggingFace(model, Tokenizer()).losses(TEXTS).values == pytest.approx(whole, abs=1e-5)
     assert [rows for rows, _ in seen] == [1, 2, 3]
     assert [longest for _, longest in seen] == sorted((longest for _, longest in seen), reverse=True)

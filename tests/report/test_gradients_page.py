@@ -22,10 +22,10 @@ from dosimeter.audits.gradients import page as gradients_page
 from dosimeter.audits.gradients.page import CHARTS
 from dosimeter.audits.gradients.result import GradientsDetails
 from dosimeter.audits.gradients.transcripts import NOT_PRIVATE, with_warnings
-from dosimeter.audits.page.charts import charts
+from dosimeter.audits.page import charts
 from dosimeter.audits.result import Audit
 from dosimeter.engine import RunOptions
-from dosimeter.report.theme import NARROW, WIDE
+from dosimeter.report.canvas import NARROW, WIDE
 from dosimeter.training import Privacy, Recipe
 
 STEPS, MU = 30, 1.5

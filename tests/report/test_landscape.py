@@ -129,14 +129,14 @@ def test_compare_page_shows_audits_side_by_side() -> None:
     names = ["over-fitted", samples.HOSTILE, "DP"]
     page = compare_page(audits, names, [0.95, 0.9, 0.85], categories=["plain", "plain", "DP"])
     outline = Outline(page)
-    assert [attrs["id"] for attrs in outline.all("section")] == ["overview", "bounds", "landscape", "claims"]
+    assert [attrs["id"] for attrs in outline.all("section")] == ["overview", "bounds", "landscape", "claims", "words"]
     assert samples.HOSTILE in outline.text() and len(outline.all("script")) == 2
     assert page.index("guard shift") < page.index("ε ≥")
     assert len(re.findall("<svg", page)) == 4
     assert all(a.headline.claim in outline.text() for a in audits)
     assert "for replacing one record" in words_of(page, "overview")
     without = Outline(compare_page(audits[:1], names[:1]))
-    assert [attrs["id"] for attrs in without.all("section")] == ["overview", "bounds", "claims"]
+    assert [attrs["id"] for attrs in without.all("section")] == ["overview", "bounds", "claims", "words"]
     star = compare_page(audits, names, [0.95, 0.9, 0.85], method="epsilon-star-parametric")
     assert "epsilon-star-parametric" in star
 

@@ -13,7 +13,7 @@ from test_page import words_of
 from dosimeter import Audit, audit_members_only
 from dosimeter.audits import page as audit_page
 from dosimeter.audits.members_only.result import BaselineWithRecords, MembersOnlyDetails
-from dosimeter.audits.page.charts import charts
+from dosimeter.audits.page import charts
 
 NAMES = {"precision-recall", "bound-recall", "reference-models", "baseline-size"}
 
@@ -107,7 +107,7 @@ def test_the_card_shows_the_measurement_and_no_bound(make):
     page = audit_page.to_html(make())
     verdict = words_of(page, "verdict")
     assert f"Measured ε̃ = {make().headline.epsilon:.4g}" in verdict and "ε ≥" not in verdict
-    assert "not a bound (validity: measurement), so no value of ε is excluded from below" in words_of(page, "region")
+    assert "not a bound (validity: measurement), so no value of ε is excluded from below" in words_of(page, "evidence")
     assert "No guarantee is excluded" in words_of(page, "person")
 
 

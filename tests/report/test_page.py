@@ -23,14 +23,15 @@ from hypothesis import strategies as st
 from dosimeter._validate import InputError
 from dosimeter.audits import page as audit_page
 from dosimeter.audits.page import facts
-from dosimeter.audits.page.record import FIELDS, MEANING
+from dosimeter.audits.page.appendix import FIELDS, MEANING, star_line
+from dosimeter.audits.page.evidence import roc_lines
+from dosimeter.audits.page.first import BESIDE
 from dosimeter.audits.result import Audit, Metadata, Risk, StarCurve
 from dosimeter.audits.scores import audit_scores
 from dosimeter.estimate import Validity
 from dosimeter.evidence import Scores
-from dosimeter.report.markup import esc, json_block
-from dosimeter.report.text import share
-from dosimeter.report.theme import VARIABLES
+from dosimeter.report.canvas import VARIABLES
+from dosimeter.report.markup import esc, json_block, share
 
 VOID = {"meta", "br", "img", "input", "link", "hr"}
 
@@ -129,11 +130,11 @@ def test_page_is_well_formed_and_loads_nothing(pages: dict[str, str], name: str)
                 "thead",
                 "tbody",
             ]
-        } | {"tr", "th", "td", "footer", "script"}, tag
+        } | {"tr", "th", "td", "footer", "script", "code", "tspan"}, tag
         for attribute, value in attrs.items():
             assert not attribute.startswith("on") and attribute not in ("style", "src", "srcdoc", "action")
             if attribute in ("href", "xlink:href"):
-                assert value is not None and value.startswith("#")
+                assert value is not None and value.startswith(("#", "data:application/json;base64,"))
             assert "url(" not in (value or "")
     without_names = pages[name].replace('xmlns="http://www.w3.org/2000/svg"', "")
     assert not re.search(r"(?:https?:)?//[a-z]", re.sub(r"<script>.*?</script>", "", without_names, flags=re.S))
@@ -183,17 +184,20 @@ def test_sections_stand_in_order_and_headings_too(pages: dict[str, str]) -> None
     assert names == (
         [
             "verdict",
-            "region",
-            "person",
+            "evidence",
             "roc",
-            "distributions",
-            "star",
+            "calibration",
+            "person",
             "subgroups",
             "exposed",
+            "limits",
+            "distributions",
+            "star",
             "numbers",
             "method",
-            "limits",
             "nist",
+            "data",
+            "words",
         ]
     )
     levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch("h[1-6]", tag)]
@@ -209,7 +213,7 @@ def test_guard_stands_above_every_epsilon(pages: dict[str, str]) -> None:
         assert shown.index(first) < shown.index("ε")
     assert 'class="guard shift" role="alert"' in pages["shifted"]
     assert pages["full"].count('role="alert"') == 0
-    assert pages["shifted"].index("guard shift") < pages["shifted"].index('class="claim"')
+    assert pages["shifted"].index("guard shift") < pages["shifted"].index('class="cards"')
 
 
 def test_every_number_has_validity_and_claim(pages: dict[str, str]) -> None:
@@ -223,11 +227,11 @@ def test_every_number_has_validity_and_claim(pages: dict[str, str]) -> None:
 
 def test_every_chart_has_a_text_alternative_and_tables_have_heads(pages: dict[str, str]) -> None:
     page = Outline(pages["full"])
-    assert len(page.all("figure")) == 5
+    assert len(page.all("figure")) == 6
     ids = {attrs.get("id") for attrs in page.all("figcaption")}
     assert {attrs["aria-labelledby"] for attrs in page.all("figure")} == ids
     assert all(attrs.get("aria-hidden") == "true" for attrs in page.all("svg"))
-    assert len(page.all("svg")) == 10
+    assert len(page.all("svg")) == 12
     assert len(page.all("caption")) == len(page.all("table")) > 5
     assert all(attrs.get("scope") in ("col", "row") for attrs in page.all("th"))
     caption = re.search(r'id="roc-caption">(.*?)</figcaption>', pages["full"])
@@ -237,7 +241,7 @@ def test_every_chart_has_a_text_alternative_and_tables_have_heads(pages: dict[st
 def test_bare_audit_leaves_sections_out_and_says_not_stated(pages: dict[str, str]) -> None:
     page = Outline(pages["bare"])
     names = [attrs["id"] for attrs in page.all("section")]
-    assert names == ["verdict", "region", "person", "roc", "numbers", "method", "limits", "nist"]
+    assert names == ["verdict", "evidence", "roc", "person", "limits", "numbers", "method", "nist", "data", "words"]
     shown = page.text()
     assert shown.count("not stated") == len(FIELDS)  # the guarantee, and every field but the unit
     for act in ("replacing", "adding or removing"):
@@ -266,7 +270,8 @@ def test_a_limit_of_the_tpr_is_shown_only_where_one_holds(pages: dict[str, str])
     audit = samples.bare()
     point = facts.tpr_at(audit, 0.01)
     assert point is not None
-    assert f"truly at least {share(point.tpr_low)} with 95 % confidence" in pages["bare"]
+    limit = share(point.tpr_low).replace("\u00a0", " ")
+    assert f"truly at least {limit} with 95 % confidence" in words_of(pages["bare"], "verdict")
     assert "members from those that it was trained on" in pages["bare"]
     none = audit_page.to_html(samples.without_limits())
     assert "truly at least" not in none and "for a limit" in none
@@ -282,7 +287,10 @@ def test_contradiction_is_said() -> None:
 
 def words_of(page: str, name: str) -> str:
     part = page[page.index(f'<section id="{name}"') :]
-    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", part[: part.index("</section>")])))
+    part = re.sub(
+        r"</?a\b[^>]*>", "", part[: part.index("</section>")]
+    )  # a word that is explained stays in its sentence
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", part)))
 
 
 def test_measured_proven_and_allowed_are_kept_apart(pages: dict[str, str]) -> None:
@@ -309,10 +317,13 @@ def test_measured_proven_and_allowed_are_kept_apart(pages: dict[str, str]) -> No
 
 def test_every_epsilon_says_whose_it_is(pages: dict[str, str]) -> None:
     audit = samples.full()
-    verdict, region = words_of(pages["full"], "verdict"), words_of(pages["full"], "region")
+    verdict, region = words_of(pages["full"], "verdict"), words_of(pages["full"], "evidence")
     replace, add = audit.estimates[:2]
+    assert (
+        f"ε ≥ {replace.low:.4g} for replacing one record; δ = 1e-5, 95 % confidence; finite-sample, random split"
+        in verdict
+    )
     for bound, act in ((replace, "for replacing one record"), (add, "for adding or removing one record")):
-        assert f"ε ≥ {bound.low:.4g} {act}; δ = 1e-5, 95 % confidence; finite-sample, random split" in verdict
         stated = facts.guarantee(audit, bound)
         assert stated is not None and stated.neighbours == bound.neighbours
         start = act[:1].upper() + act[1:]
@@ -326,9 +337,9 @@ def test_a_guarantee_for_other_neighbours_stands_beside_no_bound() -> None:
     audit = samples.full(guard=False)
     other = tuple(dataclasses.replace(g, neighbours="zero-out") for g in audit.upper)
     page = audit_page.to_html(dataclasses.replace(audit, upper=other, region=None))
-    region = words_of(page, "region")
+    region = words_of(page, "evidence")
     assert "for zeroing out one record. That is another ε, so it does not stand beside the attack's." in region
-    assert "Nothing is known in between" not in region and 'data-chart="region"' not in page
+    assert "Nothing is known in between" not in region and 'data-chart="accountants"' not in page
     assert "allowed by the guarantee" not in page and "another ε than the attack's" in words_of(page, "verdict")
 
 
@@ -350,7 +361,7 @@ def test_epsilon_star_has_one_value_for_each_form(pages: dict[str, str]) -> None
     text = words_of(pages["full"], "star")
     assert f"the empirical form of Epsilon*, is {seen:.4g} " in text
     assert f"The parametric form, from normal fits, is {fitted:.4g}." in text
-    found = facts.star(audit, 50)
+    found = star_line(audit, 50)
     assert found is not None and found.epsilon[found.best] == seen == max(found.epsilon)
 
 
@@ -362,8 +373,8 @@ def test_epsilon_star_says_that_it_cannot_tell() -> None:
 
 def test_charts_are_valid_vega_lite_with_hover_texts() -> None:
     specs = audit_page.charts(samples.full())
-    assert list(specs) == ["region", "roc", "distributions", "star", "subgroups"]
-    assert list(audit_page.charts(samples.bare())) == ["roc"]
+    assert list(specs) == ["region", "accountants", "roc", "distributions", "star", "subgroups"]
+    assert list(audit_page.charts(samples.bare())) == ["region", "roc"]
     for width in (720, 330):
         for spec in audit_page.charts(samples.full(), width=width).values():
             altair.Chart.from_dict(spec)  # checks against the schema
@@ -387,14 +398,14 @@ def test_marked_points_do_not_move() -> None:
     drawn = {(row["x"], row["y"]) for data in rows.values() for row in data if "text" in row and "y" in row}
     for point in facts.tpr_points(audit):
         assert (point.fpr, point.tpr) in drawn
-    star = facts.star(audit, 50)
+    star = star_line(audit, 50)
     assert star is not None and star.fpr.size <= 51
     assert star.epsilon[star.best] == max(star.epsilon)
 
 
 def test_roc_lines_agree_with_the_definition() -> None:
     curve = samples.bare().curve
-    lines = facts.roc_lines(samples.bare(), 60)
+    lines = roc_lines(samples.bare(), 60)
     assert lines is not None
     for x, low in zip(lines.fpr, lines.tpr_low, strict=True):
         by_hand = max(
@@ -439,10 +450,10 @@ def test_files(tmp_path: Path) -> None:
     page = audit_page.write_html(audit, tmp_path / "audit.html", title="A <title>")
     assert "<h1>A &lt;title&gt;</h1>" in page.read_text(encoding="utf-8")
     files = audit_page.write_png(audit, tmp_path / "charts", formats=("png", "svg"))
-    assert [f.name for f in files][:2] == ["region.png", "region.svg"] and len(files) == 10
+    assert [f.name for f in files][:2] == ["region.png", "region.svg"] and len(files) == 12
     assert all(f.read_bytes().startswith(b"\x89PNG") for f in files if f.suffix == ".png")
     width = int.from_bytes(files[0].read_bytes()[16:20])
-    assert width == 1440
+    assert width == 2 * BESIDE
     with pytest.raises(InputError, match="folder that exists"):
         audit_page.write_html(audit, tmp_path / "no" / "audit.html")
     with pytest.raises(InputError, match="is a file"):

@@ -13,7 +13,7 @@ from dosimeter.audits.one_run import audit_one_run
 from dosimeter.audits.result import Audit
 from dosimeter.audits.training import audit_training
 from dosimeter.engine import RunOptions
-from dosimeter.report.text import epsilon
+from dosimeter.report.markup import epsilon
 
 RECORDS = 60
 DATA = (np.zeros((RECORDS, 1)), np.zeros(RECORDS))
@@ -68,8 +68,8 @@ def shown(page: str) -> set[str]:
 def test_sections_and_charts_of_each_kind(pages, name, sections, charts):
     page = pages[name]
     found = headings(page)
-    assert found[: 1 + len(sections)] == ["verdict", *sections]
-    assert shown(page) == charts
+    assert found[: 3 + len(sections)] == ["verdict", "evidence", "roc", *sections]
+    assert shown(page) == {"region", *charts}
     assert page.count("<script>alert") == 0
 
 

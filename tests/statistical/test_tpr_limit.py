@@ -7,9 +7,10 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from dosimeter import InputError, Scores
-from dosimeter.audits.scores.run import LOW_FPRS, audit_scores, roc
+from dosimeter.audits.assemble import LOW_FPRS, roc
+from dosimeter.audits.scores.run import audit_scores
 from dosimeter.estimate import plain
-from dosimeter.estimators.tpr_limit import tpr_limit
+from dosimeter.estimators.limits import tpr_limit
 
 Draw = Callable[[np.random.Generator, int, int], Scores]
 

@@ -29,13 +29,12 @@ from dosimeter.accounting.mechanism import (
 )
 from dosimeter.accounting.pld import COARSEST, LossProfile, grid_for, least_epsilon, resolvable
 from dosimeter.accounting.profile import REFERENCE_DELTA
-from dosimeter.estimate import Estimate, Validity, number, percent
+from dosimeter.estimate import Estimate, Validity, change, number, percent
 from dosimeter.estimators.claim import Profile
 from dosimeter.estimators.claim import claim as claim_of_runs
 from dosimeter.estimators.one_run import guess
 from dosimeter.estimators.rates import Looks, uniform_looks
 from dosimeter.estimators.trade_off import TradeOffCurve, band_excess, recursion_rejects
-from dosimeter.estimators.wording import change
 from dosimeter.evidence import Counts, OneRun
 from dosimeter.geometry import delta_from_mu, epsilon_from_mu
 

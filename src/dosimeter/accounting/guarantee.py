@@ -9,11 +9,12 @@ from types import MappingProxyType
 from typing import Any
 
 from dosimeter import _validate as check
+from dosimeter._card import ALLOWED, Mark, card
 from dosimeter.accounting.mechanism import Mechanism
 from dosimeter.estimate import number, plain
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Guarantee:
     """Hold (ε, δ) of a mechanism by one accountant.
 
@@ -60,6 +61,19 @@ class Guarantee:
         if self.is_bound:
             return f"The accountant {self.method} proves ε ≤ {number(self.epsilon)} {where}."
         return f"The formula {self.method} gives ε ≈ {number(self.epsilon)} {where}; that is not a proven bound."
+
+    def __repr__(self) -> str:
+        sampling = _SAMPLING.get(self.sampling, self.sampling)
+        return f"Guarantee({self._value()}, δ = {self.delta:g}, {self.method}, {self.neighbours}, {sampling})"
+
+    def _repr_html_(self) -> str:
+        """Draw the card that a notebook shows."""
+        mark = Mark(self.epsilon, math.inf, ALLOWED, f"excluded by the guarantee: ε above {number(self.epsilon)}")
+        formula = Mark(self.epsilon, self.epsilon, ALLOWED, self._value())
+        return card(self._value(), [mark if self.is_bound else formula], [str(self), *self.warnings])
+
+    def _value(self) -> str:
+        return f"ε {'≤' if self.is_bound else '≈'} {number(self.epsilon)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON values; an infinite ε is None."""

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dosimeter import _validate as check
-from dosimeter._optional import require
-from dosimeter._validate import InputError
+from dosimeter._validate import InputError, require
 from dosimeter.accounting.accountants import account, dp_sgd
 from dosimeter.accounting.guarantee import Guarantee
 from dosimeter.accounting.mechanism import Mechanism
-from dosimeter.estimate import Estimate, number, percent, plain
-from dosimeter.estimators.wording import change
+from dosimeter.estimate import Estimate, change, number, percent, plain
 
 
 def comparable(lower: Estimate, upper: Guarantee) -> bool:

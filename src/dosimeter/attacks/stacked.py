@@ -125,9 +125,9 @@ def content_scores(train: Content, member: BoolArray, audit: Content, *, seed: i
 def _features(train: Content, audit: Content) -> tuple[Any, Any]:
     """The numbers that the classifier of a kind takes; what is learnt for them comes from the training records."""
     if train.kind == "text":
-        return _hashed(train), _hashed(audit)
+        return hashed(train), hashed(audit)
     if train.kind == "image":
-        matrices = _principal(train, audit)
+        matrices = principal(train, audit)
         if has_torch():
             return Pictures(train.records, matrices[0]), Pictures(audit.records, matrices[1])
         return matrices
@@ -141,7 +141,7 @@ class Pictures(NamedTuple):
     matrix: FloatArray
 
 
-def _principal(train: Content, audit: Content) -> tuple[FloatArray, FloatArray]:
+def principal(train: Content, audit: Content) -> tuple[FloatArray, FloatArray]:
     """Components, the length in units of their deviations, and what they leave, which a generator may lack."""
     from sklearn.decomposition import PCA
 
@@ -166,7 +166,7 @@ def _labelled(matrix: FloatArray, content: Content) -> FloatArray:
     return np.column_stack([matrix, content.labels])
 
 
-def _hashed(content: Content) -> Any:
+def hashed(content: Content) -> Any:
     """Words and letters in a row and, where there are labels, the words of each class on their own."""
     import scipy.sparse
     from sklearn.feature_extraction.text import HashingVectorizer

@@ -15,7 +15,8 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError
-from dosimeter.attacks import likelihood, relative, text
+from dosimeter.attacks import base_model, likelihood, relative, text
+from dosimeter.attacks.calibration import calibrated
 from dosimeter.attacks.choosing import Need, require_models
 from dosimeter.attacks.classifier import learned
 from dosimeter.attacks.gradient import log_odds_from_gradients
@@ -24,6 +25,7 @@ from dosimeter.attacks.regression import quantile_regression
 from dosimeter.attacks.signals import Array
 from dosimeter.attacks.stacked import stacked_scores
 from dosimeter.attacks.threshold import WATSON_NEED, loss, watson, watson_rotated
+from dosimeter.attacks.white_box import LAST_LAYER, last_layer_gradient
 
 SIGNAL = "signal"  # one number of the target model for each record
 SHADOWS = "shadow models"  # their signals, and which of them was trained on which record
@@ -33,8 +35,11 @@ MEMBERSHIP = "known membership"  # of other records, to learn from
 TOKENS = "token log-probabilities"
 REFERENCE = "reference model"
 TEXTS = "texts"
+RANKS = "token ranks"  # how many tokens the model holds likelier
+DIVERGENCES = "token divergences"  # between base model and model, over the vocabulary at each token
 MOMENTS = "token moments"  # mean and deviation of the log-probability at each position
 GRADIENTS = "gradients"
+MODEL = "model"  # the target itself, the records and their labels
 FEWEST_OF_PAIRS = 6  # models; with fewer, too few would be left to learn from
 FEWEST_TO_TELL = 32  # records; with fewer, models are counterparts by chance
 
@@ -200,6 +205,13 @@ _INFORMIA = AttackRow(
     decide=_decide_rmia,
     rotate=_rotate_informia,
 )
+_CALIBRATED = AttackRow(
+    "calibrated",
+    "Weighs the signal with how far it exceeds the median that trees predict from features and class.",
+    calibrated,
+    (SIGNAL, FEATURES),
+    ("labels", "by"),
+)
 _ROWS = (
     AttackRow(
         "loss",
@@ -209,6 +221,21 @@ _ROWS = (
         ("labels",),
         minimum={"loss": Need(0, 0)},
         rotate=lambda signals, included, options: loss(signals, **options),
+    ),
+    _CALIBRATED,
+    replace(
+        _CALIBRATED,
+        name="calibrated-neighbours",
+        sentence="Weighs the signal with how far it exceeds that of the nearest records of the class.",
+        options=("labels",),
+        preset={"by": "neighbours"},
+    ),
+    replace(
+        _CALIBRATED,
+        name="calibrated-class",
+        sentence="Weighs the signal with how far it exceeds the median of the class.",
+        options=("labels",),
+        preset={"by": "class"},
     ),
     AttackRow(
         "watson",
@@ -273,6 +300,12 @@ _ROWS = (
         ("deviations",),
     ),
     AttackRow(
+        LAST_LAYER,
+        "Takes minus the logarithm of the norm of the record's gradient at the last dense layer.",
+        last_layer_gradient,
+        (MODEL,),
+    ),
+    AttackRow(
         "mean_log_probability", "Takes minus the model's loss on the text.", text.mean_log_probability, (TOKENS,)
     ),
     AttackRow(
@@ -301,8 +334,34 @@ _ROWS = (
         (TOKENS, MOMENTS),
         ("k",),
     ),
+    AttackRow(
+        "calibrated_min_k_plus_plus",
+        "Subtracts from Min-K%++ of the model that of the base model.",
+        base_model.calibrated_min_k_plus_plus,
+        (TOKENS, MOMENTS, REFERENCE),
+        ("k",),
+    ),
+    AttackRow(
+        "window_signs",
+        "Counts windows of tokens that became likelier than under the base model (WBC).",
+        base_model.window_signs,
+        (TOKENS, REFERENCE),
+    ),
+    AttackRow(
+        "error_zone",
+        "Compares rises with falls of the tokens that are not the model's first choice (EZ-MIA, repaired).",
+        base_model.error_zone,
+        (TOKENS, REFERENCE, RANKS),
+    ),
+    AttackRow(
+        "token_informia",
+        "Averages the rise of each token and how far the whole vocabulary moved there.",
+        base_model.token_informia,
+        (TOKENS, REFERENCE, DIVERGENCES),
+    ),
 )
 
 ATTACKS: Mapping[str, AttackRow] = MappingProxyType({row.name: row for row in _ROWS})
 SHADOW_ATTACKS: Mapping[str, AttackRow] = MappingProxyType({row.name: row for row in _ROWS if row.takes_shadows})
+CALIBRATED: Mapping[str, AttackRow] = MappingProxyType({row.name: row for row in _ROWS if row.function is calibrated})
 MINIMUM: Mapping[str, Need] = MappingProxyType({form: need for row in _ROWS for form, need in row.minimum.items()})

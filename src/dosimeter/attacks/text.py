@@ -43,7 +43,7 @@ def mean_log_probability(tokens: Any) -> FloatArray:
     >>> mean_log_probability([[-1.0, -3.0], [-0.5]]).tolist()
     [-2.0, -0.5]
     """
-    ragged = _log_probabilities("tokens", tokens)
+    ragged = log_probabilities("tokens", tokens)
     return ragged.sums() / ragged.lengths
 
 
@@ -63,7 +63,7 @@ def reference_ratio(tokens: Any, reference: Any) -> FloatArray:
     >>> reference_ratio([[-1.0, -3.0]], [[-4.0]]).tolist()
     [2.0]
     """
-    own, other = _log_probabilities("tokens", tokens), _log_probabilities("reference", reference)
+    own, other = log_probabilities("tokens", tokens), log_probabilities("reference", reference)
     if own.starts.size != other.starts.size:
         raise InputError(
             f"reference has {other.starts.size} texts but tokens has {own.starts.size}; pass the same texts in both."
@@ -87,7 +87,7 @@ def zlib_ratio(tokens: Any, texts: Sequence[str]) -> FloatArray:
     >>> zlib_ratio([[-1.0, -3.0]], ["hello world"]).round(3).tolist()
     [-0.211]
     """
-    ragged = _log_probabilities("tokens", tokens)
+    ragged = log_probabilities("tokens", tokens)
     if isinstance(texts, str) or len(texts) != ragged.starts.size:
         found = "one string" if isinstance(texts, str) else f"{len(texts)} texts"
         raise InputError(f"texts is {found} for {ragged.starts.size} rows of tokens; pass one string for each row.")
@@ -114,7 +114,7 @@ def min_k(tokens: Any, k: float = 0.2) -> FloatArray:
     >>> min_k([[-1.0, -3.0, -8.0, -0.1]], k=0.5).tolist()
     [-5.5]
     """
-    return _lowest(_log_probabilities("tokens", tokens), k)
+    return _lowest(log_probabilities("tokens", tokens), k)
 
 
 def min_k_plus_plus(tokens: Any, means: Any, deviations: Any, k: float = 0.2) -> FloatArray:
@@ -137,9 +137,9 @@ def min_k_plus_plus(tokens: Any, means: Any, deviations: Any, k: float = 0.2) ->
     [-2.0]
     """
     own, centre, spread = (
-        _log_probabilities("tokens", tokens),
-        _log_probabilities("means", means),
-        _ragged("deviations", deviations),
+        log_probabilities("tokens", tokens),
+        log_probabilities("means", means),
+        read_rows("deviations", deviations),
     )
     for name, other in (("means", centre), ("deviations", spread)):
         if not np.array_equal(own.lengths, other.lengths):
@@ -165,8 +165,9 @@ def _lowest(ragged: Ragged, k: float) -> FloatArray:
     return np.add.reduceat(kept, ragged.starts) / taken
 
 
-def _log_probabilities(name: str, rows: Any) -> Ragged:
-    ragged = _ragged(name, rows)
+def log_probabilities(name: str, rows: Any) -> Ragged:
+    """Read rows of natural logarithms of probabilities."""
+    ragged = read_rows(name, rows)
     if ragged.values.max() > ROUNDING:
         row, place = _place(ragged, int(np.argmax(ragged.values > ROUNDING)))
         raise InputError(
@@ -175,7 +176,8 @@ def _log_probabilities(name: str, rows: Any) -> Ragged:
     return ragged
 
 
-def _ragged(name: str, rows: Any) -> Ragged:
+def read_rows(name: str, rows: Any) -> Ragged:
+    """Read one flat sequence of finite numbers for each text."""
     if isinstance(rows, str) or not hasattr(rows, "__len__") or len(rows) == 0:
         raise InputError(f"{name} must be a list with one sequence of numbers for each text, got {check.show(rows)}.")
     arrays = []

@@ -1,7 +1,8 @@
-"""What every audit puts beside its headline: guarantees of the same neighbours, the region between, the risk."""
+"""What audits have in common: a seed; and beside the headline guarantees, region, risk, ROC curve and densities."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from enum import StrEnum
@@ -10,15 +11,40 @@ from typing import Any
 
 import numpy as np
 
+from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.accounting import Composition, DpSgd, Gaussian, Guarantee, PrivacyRegion, account
 from dosimeter.accounting.mechanism import Mechanism, with_neighbours
-from dosimeter.audits.part import numbers
+from dosimeter.audits.parts import Roc, TnrAtFnr, TprAtFpr, numbers
 from dosimeter.audits.result import Allowed, Distributions, Risk
-from dosimeter.estimate import Estimate
+from dosimeter.engine import Store
+from dosimeter.estimate import Estimate, plain
+from dosimeter.estimators.limits import band_limits, threshold_at_fpr, tpr_limit
+from dosimeter.evidence import Scores, fresh_seed
 from dosimeter.identifiability import risk_from_epsilon, risk_in_words
 
 BINS = 60
+LOW_FPRS = (0.001, 0.01, 0.1)
+CURVE_POINTS = 400
+
+
+def audit_seed(seed: Any, store: Store | None, *what: Any) -> int:
+    """Take the seed given, or draw a fresh one: a constant is not a coin.
+
+    A store keeps a fresh seed under `what`, the things that make this audit the same one, so that an audit that was
+    interrupted resumes with its own coins.
+    """
+    if seed is not None:
+        return check.seed(seed)
+    if store is None:
+        return fresh_seed()
+    key = hashlib.sha256(("seed of an audit: " + repr(what)).encode()).hexdigest()
+    for _ in range(2):
+        kept = store.get(key)
+        if kept is not None:
+            return int(kept[0]["seed"])
+        store.put(key, {"seed": np.array(fresh_seed())}, {"what": "the seed of an audit"})
+    return fresh_seed()  # the store loses what it is given; the audit still has its own coins
 
 
 def guarantees(
@@ -99,6 +125,71 @@ def both_sides(
             )
             return PrivacyRegion(lower=lower, upper=best), allowed
     return None, risk
+
+
+def roc(scores: Scores, confidence: float) -> Roc:
+    """The ROC curve thinned for a screen, its simultaneous lower band, AUC, and the TPR at low FPRs.
+
+    The band is a pair of limits at each threshold: with the stated confidence, at every one of them the true FPR is
+    at most `fpr_high` and the true TPR at least `tpr_low`. `tpr_at_fpr` has a limit for each named FPR alone: with the
+    stated confidence the test at `limit_threshold` has a true FPR of at most `fpr` and a true TPR of at least
+    `tpr_low` (`tpr_limit`); `tnr_at_fnr` is the same with both kinds exchanged. For one trained model all of them are
+    about that model: the members tried are a random sample of its training records, the non-members one of records
+    that it has not seen.
+    """
+    curve = scores.curve
+    keep = _thin(curve.fp, curve.tp, scores.nonmembers.size, scores.members.size)
+    fp, tp = curve.fp[keep], curve.tp[keep]
+    alpha = 1 - confidence
+    return Roc(
+        auc=scores.auc,
+        threshold=numbers(curve.thresholds[keep]),
+        fpr=tuple((fp / scores.nonmembers.size).tolist()),
+        tpr=tuple((tp / scores.members.size).tolist()),
+        fpr_high=tuple(band_limits(fp, scores.nonmembers.size, alpha / 2).tolist()),
+        tpr_low=tuple((1 - band_limits(scores.members.size - tp, scores.members.size, alpha / 2)).tolist()),
+        tpr_at_fpr=tuple(_tpr_at(scores, fpr, confidence) for fpr in LOW_FPRS),
+        tnr_at_fnr=tuple(_tnr_at(scores, fnr, confidence) for fnr in LOW_FPRS),
+    )
+
+
+def _thin(fp: Any, tp: Any, nonmembers: int, members: int) -> Any:
+    """Indices of at most about 3 · CURVE_POINTS thresholds: even on a log FPR, a linear FPR and a linear TPR axis."""
+    if fp.size <= 3 * CURVE_POINTS:
+        return np.arange(fp.size)
+    grid = np.linspace(0, 1, CURVE_POINTS)
+    marks = [
+        np.searchsorted(fp, nonmembers ** (grid - 1) * nonmembers, "right") - 1,
+        np.searchsorted(fp, grid * nonmembers, "right") - 1,
+        np.searchsorted(tp, grid * members),
+        np.array([0, fp.size - 1]),
+    ]
+    return np.unique(np.clip(np.concatenate(marks), 0, fp.size - 1))
+
+
+def _tpr_at(scores: Scores, fpr: float, confidence: float) -> TprAtFpr:
+    """The measured TPR at a measured FPR, and a limit for the true one at a true FPR, which needs another threshold."""
+    threshold, limit = threshold_at_fpr(scores, fpr), tpr_limit(scores, fpr, confidence)
+    return TprAtFpr(
+        fpr=fpr,
+        tpr=scores.counts_at(threshold).tpr,
+        tpr_low=limit.tpr,
+        threshold=plain(threshold),
+        limit_threshold=plain(limit.threshold),
+    )
+
+
+def _tnr_at(scores: Scores, fnr: float, confidence: float) -> TnrAtFnr:
+    """The same at the other end: with members and non-members exchanged, low scores are the telling ones."""
+    turned = Scores(-scores.nonmembers, -scores.members)
+    point = _tpr_at(turned, fnr, confidence)
+    return TnrAtFnr(
+        fnr=fnr,
+        tnr=point.tpr,
+        tnr_low=point.tpr_low,
+        threshold=None if point.threshold is None else -point.threshold,
+        limit_threshold=None if point.limit_threshold is None else -point.limit_threshold,
+    )
 
 
 def distributions(members: FloatArray, nonmembers: FloatArray) -> Distributions:

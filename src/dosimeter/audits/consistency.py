@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dosimeter._validate import show
+from dosimeter.audits.parts import ShiftEvidence
 from dosimeter.audits.result import Audit, Roc, TprAtFpr, TrainedMetadata
-from dosimeter.audits.shift.evidence import ShiftEvidence
 from dosimeter.estimate import Estimate, Validity, number, percent
 
 if TYPE_CHECKING:
@@ -44,11 +44,12 @@ def _unknown(given: object, known: object, path: str = "") -> Iterator[str]:
             place = f"{path}.{name}" if path else name
             if name not in known:
                 yield place[:120]
-            else:
+            elif isinstance(value, (dict, list)):
                 yield from _unknown(value, known[name], place)
-    elif isinstance(given, list) and isinstance(known, list):
+    elif isinstance(given, list) and isinstance(known, list) and not {dict, list}.isdisjoint(map(type, given)):
         for index, (value, again) in enumerate(zip(given, known, strict=False)):
-            yield from _unknown(value, again, f"{path}[{index}]")
+            if isinstance(value, (dict, list)):
+                yield from _unknown(value, again, f"{path}[{index}]")
 
 
 def _of_estimate(e: Estimate, version: int) -> Iterator[str]:
@@ -101,7 +102,7 @@ def _of_order(audit: Audit) -> Iterator[str]:
         yield f"the headline of {_named(kind)} must be {names}, the first estimate is {first.method}"
     if kind == "one-run" and first.details.get("selection") != "learned":
         yield "the headline of a one-run audit must be one-run with learned guesses"
-    if game == "split" and kind is not None:
+    if game == "split" and kind not in (None, "synthetic"):
         yield f"the headline of {_named(kind)} cannot rest on a random split"
     if game == "split" and first.neighbours != "replace":
         yield f"the headline of one model is for replacing a record, the first estimate is for {first.neighbours}"
@@ -124,6 +125,8 @@ _FIRST = {
     "training": ("claim", "lower-bound"),
     "one-run": ("one-run",),
     "members-only": ("panoramia",),
+    "text": ("lower-bound",),
+    "synthetic": ("lower-bound",),
 }
 
 

@@ -14,9 +14,8 @@ from dosimeter._validate import InputError
 from dosimeter.audits.result import Audit, TprAtFpr, TrainedMetadata
 from dosimeter.audits.verify import Finding, Standing, Verification, verify
 from dosimeter.audits.verify.curve import bins_of_audit
-from dosimeter.estimate import Estimate, Validity, number, percent
+from dosimeter.estimate import Estimate, Validity, change, number, percent
 from dosimeter.estimators.headline import Bins
-from dosimeter.estimators.wording import change
 from dosimeter.evidence import OneRun, Scores
 
 __all__ = ["InvalidAuditError", "Outcome", "Verdict", "gate", "junit", "markdown", "passed"]
@@ -104,6 +103,7 @@ def gate(
     allow_failed: bool = False,
     allow_unverified: bool = False,
     data: Scores | OneRun | None = None,
+    verification: Verification | None = None,
 ) -> list[Verdict]:
     """Verify an audit, then check it against limits.
 
@@ -128,6 +128,7 @@ def gate(
         allow_failed: Let failed trainings through.
         allow_unverified: Let an audit through that carries no evidence for its headline, such as one of schema 1.
         data: The scores that the audit was made of, to verify its evidence too.
+        verification: What `verify` found, where that was done already.
 
     Returns:
         One verdict for each rule, those that were asked for first, and notes on what nobody checked.
@@ -167,7 +168,7 @@ def gate(
     )
     if not rules.any:
         raise InputError("gate needs a limit; pass max_epsilon, max_tpr_at_fpr, min_confidence or require_neighbours.")
-    return _judge(audit, verify(audit, data=data), rules)
+    return _judge(audit, verify(audit, data=data) if verification is None else verification, rules)
 
 
 def _judge(audit: Audit, found: Verification, rules: _Rules) -> list[Verdict]:

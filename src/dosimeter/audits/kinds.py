@@ -15,18 +15,21 @@ from dosimeter.audits.result import Audit, Details, Metadata
 
 if TYPE_CHECKING:
     from dosimeter.report.canvas import Canvas, Spec
-    from dosimeter.report.shell import Pictures
+    from dosimeter.report.markup import Pictures
 
 __all__ = ["KINDS", "AuditKind", "KindPage", "page_of", "result_of"]
 
 
 class KindPage(Protocol):
-    """What the page module of a kind holds: makers of charts by name, and the sections that show them."""
+    """What the page module of a kind holds: makers of charts by name, and the sections that show them.
+
+    It may also hold `steps(audit)`: what would make such an audit stronger, as a list of `page.facts.Step`.
+    """
 
     CHARTS: Mapping[str, Callable[[Canvas, Audit], Spec | None]]
 
     def sections(self, audit: Audit, pictures: Pictures) -> list[str]:
-        """Sections that stand after the verdict, in order."""
+        """Sections that stand after the evidence, in order."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,9 @@ KINDS: dict[str | None, AuditKind] = {
     None: AuditKind("dosimeter.audits.scores.result", "dosimeter.audits.model.page"),
     "training": AuditKind("dosimeter.audits.training.result", "dosimeter.audits.training.page"),
     "one-run": AuditKind("dosimeter.audits.one_run.result", "dosimeter.audits.one_run.page"),
+    "text": AuditKind("dosimeter.audits.text.result", "dosimeter.audits.text.page"),
     "gradients": AuditKind("dosimeter.audits.gradients.result", "dosimeter.audits.gradients.page"),
+    "synthetic": AuditKind("dosimeter.audits.synthetic.result", "dosimeter.audits.synthetic.page"),
     "members-only": AuditKind("dosimeter.audits.members_only.result", "dosimeter.audits.members_only.page"),
 }
 

@@ -1,23 +1,43 @@
-"""The result of an audit as one value, and the typed parts that every kind of audit has.
+"""The result of an audit as one value: its numbers, its guard, its metadata, and the risk of every record.
 
-What only one kind has stands in that kind's folder: `audits/<kind>/result.py`.
+The parts that it holds are in `parts.py`; what only one kind of audit has stands in `audits/<kind>/result.py`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dosimeter._validate import InputError
+import numpy as np
+import numpy.typing as npt
+
+from dosimeter._files import naming
+from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.accounting import Guarantee, PrivacyRegion
-from dosimeter.audits.part import Count, Numbers, Part, Positive, Rate, Text
-from dosimeter.audits.record_risk import RecordRisk
-from dosimeter.audits.shift.guard import Guard
-from dosimeter.estimate import Estimate, plain
+from dosimeter.audits.outputs import Outputs
+from dosimeter.audits.parts import (
+    Allowed,
+    Count,
+    Distributions,
+    ExposedRecord,
+    FailedTraining,
+    Part,
+    Provenance,
+    Risk,
+    Roc,
+    ShiftEvidence,
+    StarCurve,
+    Subgroup,
+    TnrAtFnr,
+    TprAtFpr,
+    TrainingCounts,
+)
+from dosimeter.estimate import Estimate, percent, plain
+from dosimeter.evidence import Scores
 from dosimeter.reading import strict_json
 
 __all__ = [
@@ -31,6 +51,7 @@ __all__ = [
     "Guard",
     "Metadata",
     "Provenance",
+    "RecordRisk",
     "Risk",
     "Roc",
     "StarCurve",
@@ -39,248 +60,12 @@ __all__ = [
     "TprAtFpr",
     "TrainedMetadata",
     "TrainingCounts",
+    "p_in_words",
+    "write_risk",
 ]
 
 SCHEMA = 2  # the version of the files that are written
-
-
-@dataclass(frozen=True)
-class TprAtFpr(Part):
-    """The measured TPR at one FPR, and a limit for the true one.
-
-    With the audit's confidence the test at `limit_threshold` has a true FPR of at most `fpr` and a true TPR of at least
-    `tpr_low`; without that threshold there is no limit.
-    """
-
-    fpr: Rate
-    tpr: Rate
-    tpr_low: Rate
-    threshold: float | None
-    limit_threshold: float | None = None
-
-    @property
-    def limit(self) -> float | None:
-        """The TPR that a test with this true FPR is sure to reach; None where no threshold could be placed for it."""
-        return None if self.limit_threshold is None else self.tpr_low
-
-
-@dataclass(frozen=True)
-class TnrAtFnr(Part):
-    """The measured TNR at one FNR, the other end of the ROC curve: non-members that are told for sure.
-
-    With the audit's confidence the test at `limit_threshold` has a true FNR of at most `fnr` and a true TNR of at least
-    `tnr_low`; without that threshold there is no limit.
-    """
-
-    fnr: Rate
-    tnr: Rate
-    tnr_low: Rate
-    threshold: float | None
-    limit_threshold: float | None = None
-
-    @property
-    def limit(self) -> float | None:
-        """The TNR that a test with this true FNR is sure to reach; None where no threshold could be placed for it."""
-        return None if self.limit_threshold is None else self.tnr_low
-
-
-@dataclass(frozen=True)
-class Roc(Part):
-    """The ROC curve, thinned for a screen, and its simultaneous lower band (`fpr_high`, `tpr_low`).
-
-    `tnr_at_fnr` is the other end of the same curve; files of older versions do not have it.
-    """
-
-    auc: Rate
-    threshold: Numbers
-    fpr: tuple[Rate, ...]
-    tpr: tuple[Rate, ...]
-    fpr_high: tuple[Rate, ...]
-    tpr_low: tuple[Rate, ...]
-    tpr_at_fpr: tuple[TprAtFpr, ...] = ()
-    tnr_at_fnr: tuple[TnrAtFnr, ...] = ()
-
-
-@dataclass(frozen=True)
-class AllowedBelief(Part):
-    """How sure an attacker who was `prior` sure may become that a person is in the data."""
-
-    prior: Rate
-    belief: Rate
-
-
-@dataclass(frozen=True)
-class AllowedPrecision(Part):
-    """The share of accusations that may be right if a share `prior` of the accused are members."""
-
-    prior: Rate
-    ppv: Rate
-
-
-@dataclass(frozen=True)
-class AllowedTpr(Part):
-    """The share of members that may be found at one FPR."""
-
-    fpr: Rate
-    tpr: Rate
-    ppv: tuple[AllowedPrecision, ...] = ()
-
-
-@dataclass(frozen=True)
-class AllowedReconstruction(Part):
-    """The success that guessing a hidden attribute may have, and what it has without the model."""
-
-    baseline: Rate
-    success: Rate
-
-
-@dataclass(frozen=True)
-class AllowedByGaussian(Part):
-    """What a Gaussian mechanism of the same ε allows."""
-
-    mu: float | None
-    advantage: Rate
-    tpr: tuple[AllowedTpr, ...]
-
-
-@dataclass(frozen=True)
-class Allowed(Part):
-    """The most that any attack can do to a person if a guarantee (ε, δ) holds."""
-
-    epsilon: Positive | None
-    delta: float
-    advantage: Rate
-    belief: tuple[AllowedBelief, ...]
-    tpr: tuple[AllowedTpr, ...]
-    reconstruction: tuple[AllowedReconstruction, ...]
-    gaussian: AllowedByGaussian | None = None
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Allowed:
-        """Take what `identifiability.risk_from_epsilon` gives."""
-        gaussian = values["gaussian"]
-        return cls(
-            epsilon=values["epsilon"],
-            delta=values["delta"],
-            advantage=values["advantage"],
-            belief=tuple(AllowedBelief(**item) for item in values["belief"]),
-            tpr=tuple(
-                AllowedTpr(item["fpr"], item["tpr"], tuple(AllowedPrecision(**p) for p in item["ppv"]))
-                for item in values["tpr"]
-            ),
-            reconstruction=tuple(AllowedReconstruction(**item) for item in values["reconstruction"]),
-            gaussian=gaussian
-            and AllowedByGaussian(
-                plain(gaussian["mu"]), gaussian["advantage"], tuple(AllowedTpr(**item) for item in gaussian["tpr"])
-            ),
-        )
-
-
-@dataclass(frozen=True)
-class Risk(Part):
-    """What the audit means for a person.
-
-    `words` say which guarantees are excluded; `would_allow` is what one of the smallest size left would allow; `upper`
-    and `upper_words` are what the training's own guarantee allows, where it has one.
-    """
-
-    words: tuple[str, ...]
-    would_allow: Allowed | None = None
-    upper: Allowed | None = None
-    upper_words: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Distributions(Part):
-    """Densities of losses or scores between the edges of common bins."""
-
-    edges: Numbers
-    members: Numbers
-    nonmembers: Numbers
-    name: str = "loss"
-    threshold: float | None = None
-
-
-@dataclass(frozen=True)
-class StarCurve(Part):
-    """The ε that each pair of measured rates forces along the thresholds; `best` is where it is largest."""
-
-    fpr: tuple[Rate, ...]
-    fnr: tuple[Rate, ...]
-    epsilon: Numbers
-    best: Count
-
-
-@dataclass(frozen=True)
-class Subgroup(Part):
-    """The bound of one class or group of people.
-
-    The bounds of all groups hold at once with `joint_confidence`; `flagged` says that the group is more exposed than
-    the rest, after correction for their number.
-    """
-
-    group: str
-    value: str
-    members: Count
-    nonmembers: Count
-    epsilon: Positive | None
-    p_value: Rate
-    flagged: bool
-    neighbours: str | None = None
-    auc: Rate | None = None
-    adjusted_p_value: Rate | None = None
-    joint_confidence: Rate | None = None
-
-
-@dataclass(frozen=True)
-class ExposedRecord(Part):
-    """A member that the attack is surest of: its row, or the id of a person."""
-
-    record: Count | Text | float
-    score: float
-    threshold_fpr: Rate
-    label: str
-
-
-@dataclass(frozen=True)
-class TrainingCounts(Part):
-    """How many trainings were asked for, done, failed, and spared by a test that had enough."""
-
-    asked: Count = 0
-    done: Count = 0
-    failed: Count = 0
-    spared: Count = 0
-
-
-@dataclass(frozen=True)
-class FailedTraining(Part):
-    """A training that failed, and why."""
-
-    stage: str
-    index: int
-    seed: int
-    reason: str | None
-
-
-@dataclass(frozen=True)
-class StoreEntry(Part):
-    """What was taken from the store: its key, and how many models it held."""
-
-    key: str
-    models: Count
-    stage: str | None = None
-
-
-@dataclass(frozen=True)
-class Provenance(Part):
-    """What was computed and what came from the store, under which key."""
-
-    computed: Count
-    cached: Count
-    given: bool = False
-    key: str | None = None
-    versions: tuple[str, ...] = ()
-    entries: tuple[StoreEntry, ...] = ()
+HARDLY_ANY = 0.05  # non-members that score as high, where an attack agrees that a record is exposed
 
 
 @dataclass(frozen=True)
@@ -325,7 +110,168 @@ class TrainedMetadata(Metadata):
 
 
 @dataclass(frozen=True)
-class Audit:
+class Guard:
+    """Say what was checked before any number: whether members and non-members differ without the model.
+
+    Args:
+        shift: Whether they do.
+        checked: Whether anybody looked.
+        evidence: What was found; a mapping of its fields is taken too.
+    """
+
+    shift: bool
+    checked: bool
+    evidence: ShiftEvidence = ShiftEvidence()  # noqa: RUF009  (it is frozen)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.evidence, ShiftEvidence):
+            object.__setattr__(self, "evidence", ShiftEvidence(**self.evidence))
+
+    def __str__(self) -> str:
+        found = self.evidence
+        if not self.checked:
+            reasons = found.reasons or (
+                "only scores were given, so a difference between the members' and the non-members' "
+                "distributions cannot be told from leakage.",
+            )
+            return "Not checked: " + " ".join(reasons)
+        told = _told(found)
+        if told is None:
+            return "Members and non-members differ even without the model." if self.shift else "No shift was found."
+        if not self.shift:
+            verdict = (
+                f"No shift was found: a classifier that never saw the model tells members from non-members with {told}."
+            )
+        elif at_most(found.p_value, found.level):
+            verdict = (
+                "Members and non-members differ even without the model: a classifier that never saw it tells them "
+                f"apart with {told}; every ε below is suspect."
+            )
+        else:
+            balance = "" if found.class_balance_p is None else f" ({p_in_words(found.class_balance_p)})"
+            verdict = (
+                "Members and non-members differ even without the model: their classes are distributed differently"
+                f"{balance}; every ε below is suspect."
+            )
+        return verdict + (f" {copies_in_words(found.duplicates, found.nonmembers or 0)}." if found.duplicates else "")
+
+    def to_dict(self) -> dict[str, object]:
+        """Give strict JSON values, with the verdict in words."""
+        return {"shift": self.shift, "checked": self.checked, "verdict": str(self), "evidence": plain(self.evidence)}
+
+
+def _told(found: ShiftEvidence) -> str | None:
+    """The AUC of the blind baseline in words, where there is one."""
+    if found.auc is None:
+        return None
+    parts = []
+    if found.confidence is not None and found.auc_low is not None and found.auc_high is not None:
+        parts.append(f"{percent(found.confidence)} interval {found.auc_low:.2f}–{found.auc_high:.2f}")
+    if found.p_value is not None:
+        parts.append(p_in_words(found.p_value))
+    return f"AUC {found.auc:.2f}" + (f" ({', '.join(parts)})" if parts else "")
+
+
+def at_most(p_value: float | None, level: float | None) -> bool:
+    """Whether a test was made and rejects at this level."""
+    return p_value is not None and level is not None and p_value <= level
+
+
+def share_in_words(count: int, total: int) -> str:
+    """So many of the non-members, for a sentence."""
+    return f"{count} of {total} non-members ({100 * count / total:.3g} %)"
+
+
+def copies_in_words(count: int, total: int) -> str:
+    """How many non-members are exact copies of members, for a sentence."""
+    copies = "is an exact copy of a member" if count == 1 else "are exact copies of members"
+    return f"{share_in_words(count, total)} {copies}"
+
+
+def p_in_words(p_value: float) -> str:
+    """A p-value for a sentence."""
+    return "p < 0.0001" if p_value < 1e-4 else f"p = {p_value:.2g}"
+
+
+@dataclass(frozen=True, eq=False)
+class RecordRisk:
+    """One row for each record or person, members first.
+
+    `share` is the share of non-members with a score at least as high, the record itself among them if it is one.
+    `agreement` is the share of all attacks made under which that share is at most 5 %; None where there was one.
+    """
+
+    index: npt.NDArray[Any]
+    member: BoolArray
+    label: tuple[str, ...] | None
+    score: FloatArray
+    share: FloatArray
+    agreement: FloatArray | None
+
+    @classmethod
+    def of(
+        cls,
+        scores: Scores,
+        names: tuple[Any, Any],
+        labels: tuple[str, ...] | None = None,
+        others: Sequence[Scores] = (),
+    ) -> RecordRisk:
+        """Rank all records by the attack of the headline, and count how many of the `others` agree."""
+        share = _share(scores)
+        agreement = None
+        if others:
+            agreement = np.mean([_share(one) <= HARDLY_ANY for one in (scores, *others)], axis=0)
+        return cls(
+            np.concatenate([np.asarray(side) for side in names]),
+            np.arange(share.size) < scores.members.size,
+            labels,
+            np.concatenate([scores.members, scores.nonmembers]),
+            share,
+            agreement,
+        )
+
+    def table(self) -> Any:
+        """The rows as a pyarrow table, the most exposed first."""
+        import pyarrow
+
+        order = np.lexsort((np.arange(self.score.size), -self.score))
+        columns = {"index": self.index[order], "member": self.member[order]}
+        if self.label is not None:
+            columns["label"] = np.array(self.label)[order]
+        columns |= {"score": self.score[order], "share_of_nonmembers": self.share[order]}
+        if self.agreement is not None:
+            columns["agreement"] = self.agreement[order]
+        return pyarrow.table({name: pyarrow.array(values.tolist()) for name, values in columns.items()})
+
+
+def _share(scores: Scores) -> FloatArray:
+    both = np.concatenate([scores.members, scores.nonmembers])
+    below = np.searchsorted(scores.sorted_nonmembers, both, "left")
+    share: FloatArray = 1 - below / scores.nonmembers.size
+    return share
+
+
+def write_risk(table: Any, path: str | Path) -> Path:
+    """Write a risk table to a .parquet or .csv file that only its owner may read."""
+    file = Path(path)
+    kind = file.suffix.lower()
+    if kind not in (".parquet", ".csv"):
+        raise InputError(f"{file} is neither a .parquet nor a .csv file; name it e.g. risk.parquet.")
+    with naming(file):
+        file.touch(mode=0o600)
+        if kind == ".parquet":
+            from pyarrow import parquet
+
+            parquet.write_table(table, file)
+        else:
+            from pyarrow import csv
+
+            csv.write_csv(table, file)
+    return file
+
+
+@dataclass(frozen=True, repr=False)
+class Audit(Outputs):
     """Hold what an audit found: bounds (the headline first), what was checked, what it means, what the charts need.
 
     Every part is a dataclass, written to JSON, read back and drawn through the same types.
@@ -375,9 +321,9 @@ class Audit:
         return self.estimates[0]
 
     @property
-    def records(self) -> tuple[ExposedRecord, ...]:
-        """The members that the attack is surest of; `risk_table` has all records."""
-        return self.exposed
+    def records(self) -> Any:
+        """The risk of every record as a pyarrow table: `risk_table()`. `exposed` has the most exposed members."""
+        return self.risk_table()
 
     def risk_table(self) -> Any:
         """Give the risk of every record as a pyarrow table, the most exposed first.
@@ -439,6 +385,21 @@ class Audit:
         from dosimeter.audits.page import write_html
 
         write_html(self, Path(path))
+
+    def to_pdf(self, path: str | os.PathLike[str]) -> None:
+        """Write the page as a PDF, with everything unfolded.
+
+        Args:
+            path: The file to write.
+
+        Raises:
+            InputError: If no Chromium or Chrome is installed, which prints the page; `DOSIMETER_CHROMIUM` may name one.
+
+        >>> audit.to_pdf("audit.pdf")  # doctest: +SKIP
+        """
+        from dosimeter.audits.page import write_pdf
+
+        write_pdf(self, Path(path))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Audit:

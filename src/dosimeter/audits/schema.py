@@ -17,7 +17,7 @@ from dosimeter._validate import InputError, show
 from dosimeter.accounting import Guarantee, PrivacyRegion
 from dosimeter.audits.consistency import contradictions
 from dosimeter.audits.kinds import KINDS, result_of
-from dosimeter.audits.part import Count, Positive, Text
+from dosimeter.audits.parts import Count, Positive, ShiftEvidence, Text
 from dosimeter.audits.result import (
     SCHEMA,
     Audit,
@@ -30,7 +30,6 @@ from dosimeter.audits.result import (
     StarCurve,
     Subgroup,
 )
-from dosimeter.audits.shift.evidence import ShiftEvidence
 from dosimeter.audits.strict import checked
 from dosimeter.estimate import Estimate
 

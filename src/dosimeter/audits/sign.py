@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dosimeter._optional import require
-from dosimeter._validate import InputError, show
+from dosimeter._validate import InputError, require, show
 from dosimeter.reading import read_text, strict_json
 
 __all__ = ["Signature", "canonical", "check_signature", "new_keys", "read_signature", "sign"]

@@ -14,6 +14,10 @@ from dosimeter._validate import InputError, sentence
 from dosimeter.cli._shared import err, out
 from dosimeter.cli.account import account
 from dosimeter.cli.audit import audit
+from dosimeter.cli.audit_synthetic import audit_synthetic
+from dosimeter.cli.audit_text import audit_text
+from dosimeter.cli.board import board
+from dosimeter.cli.canaries import canaries
 from dosimeter.cli.choose import choose
 from dosimeter.cli.claim import claim
 from dosimeter.cli.demo import demo
@@ -35,7 +39,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 COMMANDS = (
-    *(demo, audit, estimate, one_run, panoramia, account, choose, claim, run, report),
+    *(demo, audit, audit_synthetic, audit_text, canaries, estimate, one_run, panoramia, account, choose, claim),
+    *(run, report, board),
     *(verify, gate, sign, plan, selftest),
 )
 for command in COMMANDS:

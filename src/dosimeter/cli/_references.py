@@ -30,7 +30,7 @@ Masks = Annotated[
 ]
 Attack = Annotated[
     str | None,
-    typer.Option("--attack", help="The attack to make with references; by default the best on the references."),
+    typer.Option("--attack", help="The attack; by default the best on the references, or the calibrated loss."),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print how many references would be asked, and about how long it takes.")
@@ -58,12 +58,14 @@ class References:
 def read_references(patterns: Sequence[str] | None, masks: Path | None, attack: str | None) -> References:
     """Find the files of the references, and read their masks."""
     from dosimeter._validate import InputError
+    from dosimeter.attacks.table import CALIBRATED
 
     if not patterns:
-        alone = "--reference-masks" if masks is not None else "--attack" if attack is not None else None
+        needs_none = attack is None or attack in ("auto", "loss", *CALIBRATED)
+        alone = "--reference-masks" if masks is not None else None if needs_none else f"--attack {attack}"
         if alone is not None:
             raise InputError(f"{alone} is for reference models, and none were named; pass them with --references.")
-        return References(())
+        return References((), attack=attack)
     files: list[Path] = []
     for pattern in patterns:
         names = glob.glob(pattern)  # noqa: PTH207 - Path.glob takes no absolute pattern

@@ -23,6 +23,30 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice: 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress and no notes; warnings and errors stay.")]
 
 
+def _log(level: int) -> int:
+    """Write what the logger "dosimeter" is told to standard error: -v what is done, -vv each task too."""
+    import logging
+
+    from dosimeter._progress import logger
+
+    for handler in [one for one in logger.handlers if type(one) is logging.StreamHandler]:
+        logger.removeHandler(handler)
+    if level:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S"))
+        logger.addHandler(handler)
+    logger.setLevel({0: logging.NOTSET, 1: logging.INFO}.get(level, logging.DEBUG))
+    return level
+
+
+Verbose = Annotated[
+    int,
+    typer.Option(
+        "--verbose", "-v", count=True, callback=_log, metavar="", help="Log what is done; -vv logs each task too."
+    ),
+]
+
+
 def note(message: str, *, quiet: bool = False) -> None:
     """Tell people on standard error what happens, unless they asked for silence."""
     if not quiet:
@@ -51,11 +75,14 @@ def interval(estimate: Estimate) -> str:
     return f"[{number(estimate.low)}, {number(estimate.high)}]"
 
 
-def whose(estimate: Estimate) -> str:
-    """Whose ε an estimate is about, e.g. "replace one record"; a dash where it is not known."""
+def whose(estimate: Estimate, unit: str = "record") -> str:
+    """Whose ε an estimate is about, e.g. "replace one record"; a dash where it is not known.
+
+    `unit` is that of the audit, for estimates that do not say it themselves.
+    """
     if estimate.neighbours is None:
         return "–"
-    return f"{estimate.neighbours} one {estimate.details.get('unit', 'record')}"
+    return f"{estimate.neighbours} one {estimate.details.get('unit', unit)}"
 
 
 def show_estimates(title: str, estimates: Sequence[Estimate]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,16 +11,33 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from dosimeter._progress import silence
 from dosimeter.cli._references import Attack, DryRun, Masks, Patterns, read_references, show_plan
-from dosimeter.cli._shared import Confidence, Delta, JsonFlag, Seed, err, interval, out, print_json, table, whose
+from dosimeter.cli._shared import (
+    Confidence,
+    Delta,
+    JsonFlag,
+    Quiet,
+    Seed,
+    Verbose,
+    err,
+    interval,
+    note,
+    out,
+    print_json,
+    table,
+    whose,
+)
 from dosimeter.estimate import Estimate, Validity, number, percent
+from dosimeter.score_table import ColumnNames
 
 if TYPE_CHECKING:
     from dosimeter.audits.result import Audit
 
 FILE_HELP = (
     "A model as .onnx (with --members and --nonmembers), or scores: .npz with arrays members, nonmembers (higher = "
-    "member) or member_losses, nonmember_losses; .csv or .parquet with columns score|loss and member (0/1)."
+    "member) or member_losses, nonmember_losses; .csv, .csv.gz or .parquet with columns score|loss and member (0/1, "
+    "yes/no, true/false)."
 )
 
 
@@ -41,11 +58,28 @@ Nonmembers = Annotated[
     Path | None, typer.Option("--nonmembers", help="Held-out records from the same distribution, same format.")
 ]
 Label = Annotated[str | None, typer.Option("--label", help="The label column of a .csv or .parquet file.")]
+ScoreColumn = Annotated[
+    str | None, typer.Option("--score-column", help="The column of the scores, if it is not called score or loss.")
+]
+LossColumn = Annotated[
+    str | None, typer.Option("--loss-column", help="The column of the losses (low = member), if not called loss.")
+]
+MemberColumn = Annotated[
+    str | None, typer.Option("--member-column", help="The column that says who is a member, if not member or is_train.")
+]
+GroupColumn = Annotated[
+    str | None, typer.Option("--group-column", help="The column that names the person behind a record, if not group.")
+]
 Noise = Annotated[
     float | None, typer.Option("--noise-multiplier", help="The model was trained with DP-SGD of this noise.")
 ]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Refuse every number if members and non-members differ without the model.")
+]
+
+
+MarkdownFile = Annotated[
+    Path | None, typer.Option("--markdown", help="Also write the result as Markdown, for a model card or a summary.")
 ]
 
 
@@ -93,6 +127,10 @@ def audit(
     members: Members = None,
     nonmembers: Nonmembers = None,
     label: Label = None,
+    score_column: ScoreColumn = None,
+    loss_column: LossColumn = None,
+    member_column: MemberColumn = None,
+    group_column: GroupColumn = None,
     noise_multiplier: Noise = None,
     sample_rate: Annotated[float, typer.Option("--sample-rate", help="Sampling rate of that training.")] = 1.0,
     steps: Annotated[int, typer.Option("--steps", help="Steps of that training.")] = 1,
@@ -103,6 +141,7 @@ def audit(
     dry_run: DryRun = False,
     html: Annotated[Path | None, typer.Option("--html", help="Also write the page here.")] = None,
     png: Annotated[Path | None, typer.Option("--png", help="Also write the charts as PNG into this folder.")] = None,
+    markdown: MarkdownFile = None,
     records: Annotated[
         Path | None,
         typer.Option(
@@ -111,6 +150,8 @@ def audit(
         ),
     ] = None,
     seed: Seed = 0,
+    quiet: Quiet = False,
+    verbose: Verbose = 0,
     json: JsonFlag = False,
 ) -> None:
     """Audit from scores or losses, or a model: an honest lower bound on ε, Epsilon*, ROC and what it means.
@@ -141,7 +182,12 @@ def audit(
     if dry_run and file.suffix.lower() == ".onnx":
         _plan(file, of_model, json=json)
         return
-    result = (_model if file.suffix.lower() == ".onnx" else _scores)(file, of_model, options)
+    columns = ColumnNames(score_column, loss_column, member_column, group_column)
+    with silence(quiet):
+        if file.suffix.lower() == ".onnx":
+            result = _model(file, of_model, columns, options)
+        else:
+            result = _scores(file, of_model, columns, options)
     if html is not None or png is not None:
         from dosimeter.audits.page import write_html, write_png
 
@@ -149,21 +195,28 @@ def audit(
             write_html(result, html)
         if png is not None:
             write_png(result, png)
+    if markdown is not None:
+        from dosimeter._files import write_text
+
+        write_text(markdown, result.to_markdown())
     if records is not None:
-        from dosimeter.audits.record_risk import write_risk
+        from dosimeter.audits.result import write_risk
 
         write_risk(result.risk_table(), records)
-        err.print(f"{records} says how exposed each record is; it names members, so keep it safe.", markup=False)
+        note(f"{records} says how exposed each record is; it names members, so keep it safe.", quiet=quiet)
     if json:
         print_json(result.to_dict())
         return
     show_audit(result)
 
 
-def _model(file: Path, given: _OfModel, options: Mapping[str, Any]) -> Audit:
+def _model(file: Path, given: _OfModel, columns: ColumnNames, options: Mapping[str, Any]) -> Audit:
+    from dosimeter._validate import InputError
     from dosimeter.accounting import DpSgd
     from dosimeter.audits.model import audit_model
 
+    if named := [name for name, column in asdict(columns).items() if column is not None]:
+        raise InputError(f"--{named[0]}-column is for a table of scores, but {file} is a model; leave it out.")
     members, nonmembers = _records(file, given)
     made = read_references(given.references, given.masks, given.attack).keywords()
     noise = given.noise_multiplier
@@ -194,7 +247,7 @@ def _records(file: Path, given: _OfModel) -> tuple[tuple[Any, Any], tuple[Any, A
     return first, second
 
 
-def _scores(file: Path, given: _OfModel, options: Mapping[str, Any]) -> Audit:
+def _scores(file: Path, given: _OfModel, columns: ColumnNames, options: Mapping[str, Any]) -> Audit:
     from dosimeter._validate import InputError
     from dosimeter.audits.scores import audit_scores
     from dosimeter.evidence import Scores
@@ -202,7 +255,10 @@ def _scores(file: Path, given: _OfModel, options: Mapping[str, Any]) -> Audit:
     extra = given.given()
     if extra:
         raise InputError(f"{extra[0]} needs a model, but {file} is not an .onnx file; leave it out or pass a model.")
-    return audit_scores(Scores.from_file(file), **options)
+    scores = Scores.from_file(file, score=columns.score, loss=columns.loss, member=columns.member, group=columns.group)
+    if columns.score is not None and scores.from_loss:
+        err.print(f"note: {columns.score} is read as losses: a low value means member.", markup=False)
+    return audit_scores(scores, **options)
 
 
 def show_audit(result: Audit) -> None:
@@ -215,7 +271,7 @@ def show_audit(result: Audit) -> None:
     table(
         f"Every estimate at δ = {headline.delta:g}, {confidence}",
         ["method", "ε", "whose ε", "validity"],
-        [(e.method, _value(e), whose(e), str(e.validity)) for e in result.estimates],
+        [(e.method, _value(e), whose(e, result.metadata.unit), str(e.validity)) for e in result.estimates],
     )
     _listed((estimate.method, estimate.claim) for estimate in others)
     if result.curve is not None:

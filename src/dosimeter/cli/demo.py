@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dosimeter.cli._shared import Quiet, Seed, note, out, table
+from dosimeter.cli._shared import Quiet, Seed, Verbose, note, out, table
 from dosimeter.estimate import number
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ def demo(
     folder: Annotated[Path, typer.Option("--folder", help="Where audit.html and compare.html are written.")] = Path(),
     seed: Seed = 0,
     quiet: Quiet = False,
+    verbose: Verbose = 0,
 ) -> None:
     """Train an over-fitted, a regularised and a differentially private model on bundled data, and audit all three.
 
@@ -27,7 +28,7 @@ def demo(
     """
     from dosimeter.audits.compare import compare
     from dosimeter.audits.model import audit_model
-    from dosimeter.estimators.wording import change
+    from dosimeter.estimate import change
 
     x, y, inside = _digits(seed)
     audits, names, accuracies = [], [], []

@@ -107,7 +107,7 @@ def gate(
     audit = Audit.from_json(text)
     signed = _signature(text, file, public_key, signature)
     evidence = None if data is None else read_data(data, audit)
-    with _in_options(), warnings.catch_warnings():
+    with in_options(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         verdicts = check(
             audit,
@@ -174,7 +174,7 @@ def _signature(text: str, file: Path, public_key: Path | None, signature: Path |
 
 
 @contextmanager
-def _in_options() -> Iterator[None]:
+def in_options() -> Iterator[None]:
     """Say a refusal of the Python function in the words of the command line."""
     from dosimeter._validate import InputError
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dosimeter.cli._shared import JsonFlag, Quiet, err, note, out, print_json, table
+from dosimeter.cli._shared import JsonFlag, Quiet, Verbose, err, note, out, print_json, table
 
 if TYPE_CHECKING:
     from dosimeter.engine import Store
@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
 Source = Annotated[
     str | None,
-    typer.Argument(metavar="FILE|NAME", help="A TOML file, or the name of a ready-made pipeline (see --list)."),
+    typer.Argument(
+        metavar="FILE|NAME",
+        help="A TOML file, or the name of a ready-made pipeline (see --list); with --init your records.",
+    ),
+]
+Init = Annotated[
+    bool,
+    typer.Option("--init", help="Write a commented TOML file for your own records (.csv, .npz, .parquet), and stop."),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Time one training; print how many there are, how long they take, and disk.")
@@ -39,6 +46,7 @@ Changes = Annotated[
 def run(
     source: Source = None,
     listed: Annotated[bool, typer.Option("--list", help="List the ready-made pipelines.")] = False,
+    init: Init = False,
     dry_run: DryRun = False,
     resume: Resume = True,
     engine: Engine = None,
@@ -52,6 +60,7 @@ def run(
         Path | None, typer.Option("--out", help="Write the page here (default: FILE or NAME with .html).")
     ] = None,
     quiet: Quiet = False,
+    verbose: Verbose = 0,
     json: JsonFlag = False,
 ) -> None:
     """Train as a TOML file says, attack, and bound ε; resume a run that was stopped.
@@ -63,6 +72,8 @@ def run(
         dosimeter run digits-mlp-dp --set recipe.dp.epsilon=2
 
         dosimeter run adult-mlp --dry-run
+
+    `dosimeter run --init patients.csv` writes patients.toml with every setting explained, for your own records.
 
     A file has the sections [data], [model], [recipe], [attack], [estimate], [budget], [engine], [store] and [report];
     `dosimeter run --list` names the ready-made ones.
@@ -76,6 +87,9 @@ def run(
 
     if listed:
         _list(json)
+        return
+    if init:
+        _init(source)
         return
     if source is None:
         raise InputError("a TOML file or the name of a ready-made pipeline is missing; see `dosimeter run --list`.")
@@ -96,6 +110,30 @@ def run(
             f"stopped; what is finished is kept in {store.folder}. To resume: {again}", markup=False, soft_wrap=True
         )
         raise typer.Exit(130) from None
+
+
+def _init(source: str | None) -> None:
+    """Write a commented file, beside the records that are named, or for records that are not there yet."""
+    from dosimeter._files import write_text
+    from dosimeter._validate import InputError
+    from dosimeter.pipelines.template import template, template_for
+
+    given = Path(source or "audit.toml")
+    is_toml = given.suffix.lower() == ".toml"
+    target = given if is_toml else given.with_name(given.name.removesuffix(".gz")).with_suffix(".toml")
+    if target.exists():
+        raise InputError(f"{target} is there already; move it away, or name another file to write.")
+    warning = ""
+    if is_toml:
+        text = template({"data.file": '"patients.csv"', "data.label": '"diagnosis"'}, name=target.name)
+    else:
+        text, warning = template_for(given, name=target.name)
+    write_text(target, text)
+    if warning:
+        err.print(f"note: {warning}", markup=False, soft_wrap=True)
+    err.print(
+        f"written: {target}. Next: dosimeter run {shlex.quote(str(target))} --dry-run", markup=False, soft_wrap=True
+    )
 
 
 def _run(
@@ -187,12 +225,12 @@ def _charts(quiet: bool) -> bool:
 
     if all(find_spec(name) for name in ("altair", "vl_convert")):
         return True
-    note("note: no page is written; it needs the extra report: pip install 'dosimeter[report]'", quiet=quiet)
+    note("note: no page is written; it needs the extra report; from a checkout: pip install '.[report]'", quiet=quiet)
     return False
 
 
 def _needs_charts(option: str) -> None:
-    from dosimeter import _optional
+    from dosimeter._validate import require
 
     for module in ("altair", "vl_convert"):
-        _optional.require(module, extra="report", caller=option)
+        require(module, extra="report", caller=option)

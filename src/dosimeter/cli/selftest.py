@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dosimeter.cli._shared import JsonFlag, Quiet, Seed, err, out, print_json, table
+from dosimeter.cli._shared import JsonFlag, Quiet, Seed, Verbose, err, out, print_json, table
 
 if TYPE_CHECKING:
     from dosimeter.selftest import CoverageRow
@@ -21,6 +21,7 @@ def selftest(
     records: Annotated[int | None, typer.Option("--records", help="Records of each kind in a trial.")] = None,
     seed: Seed = 0,
     quiet: Quiet = False,
+    verbose: Verbose = 0,
     json: JsonFlag = False,
 ) -> None:
     """Rerun every estimator and audit where ε is known; exit code 1 if a valid bound breaks its level.
@@ -37,7 +38,7 @@ def selftest(
     from dosimeter import selftest as study
 
     long = trials is None and not quick
-    trials = trials if trials is not None else 10 if quick else 300
+    trials = trials if trials is not None else 6 if quick else 300
     records = records if records is not None else 200 if quick else 500
     work = study.rows(trials, records, seed, long=long)
     shown = track(

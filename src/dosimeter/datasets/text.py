@@ -14,6 +14,7 @@ from dosimeter.datasets.tables import Array, Contents, columns_of, read_csv
 
 SENTIMENTS = ("negative", "positive")
 _LIMIT = 64 * MEGA
+_ARRAYS = 8 * 16 * MEGA  # a row of bytes counts as the float64 that a row of scores would become
 _PARTS = ("train", "valid", "test")
 
 
@@ -67,7 +68,7 @@ def _sentences(sentences: Sequence[str], labels: Sequence[str], splits: Sequence
 
 def wikitext_arrays(paths: Sequence[Path]) -> Contents:
     """wikitext2.npz: the UTF-8 bytes of the three token files."""
-    columns = _raw_files.arrays(paths[0], _LIMIT)
+    columns = _raw_files.arrays(paths[0], _ARRAYS)
     absent = [name for name in _PARTS if name not in columns]
     if absent:
         raise InputError(f"{paths[0]} has no array {absent[0]}; it has {show(', '.join(columns), 90)}.")

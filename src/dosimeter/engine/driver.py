@@ -14,16 +14,15 @@ import numpy.typing as npt
 from dosimeter import _validate as check
 from dosimeter._validate import InputError, show
 from dosimeter.engine.leases import Leases
-from dosimeter.engine.pool import Inline, WorkerPool, cores
 from dosimeter.engine.progress import TaskProgress
 from dosimeter.engine.scratch import Logs, Scratch
 from dosimeter.engine.store import Store
 from dosimeter.engine.tasks import Arrays, Function, Result, Task, checked_shared, function_name, hash_of_arrays, key_of
-from dosimeter.engine.work import LostWorkersError, TaskOutcome
+from dosimeter.engine.work import Inline, LostWorkersError, TaskOutcome, WorkerPool, cores
 
 _IN_MEMORY = 256_000_000  # bytes of results that wait for their turn in memory; further ones wait on the disk
 _PATIENCE = 6  # times that a task may be lost to kills or want of memory, the last time alone
-_PAUSE = 0.25  # seconds before a lost task runs alone; doubled each time, for whatever takes the memory to pass
+_PAUSE = 0.25  # seconds before a lost task runs alone; doubled each time, so that a shortage of memory can pass
 _CALM = 4  # finished tasks per worker before one more worker is tried
 _MANY = 2**31  # workers, as good as no limit
 _POLL = 0.3  # seconds between looks at tasks that another process has in hand
@@ -43,6 +42,7 @@ def run(
     memory: int | None = None,
     progress: bool = True,
     keep_workers: bool = False,
+    gpus: int = 0,
 ) -> Iterator[Result]:
     """Run `function(task, shared)` for every task; the results come in the order of the tasks.
 
@@ -66,6 +66,7 @@ def run(
         memory: Bytes that all workers may use together: the first task is measured alone, then as many run as fit.
         progress: Whether to show a bar.
         keep_workers: Whether local processes wait a minute for the next run that keeps them.
+        gpus: How many GPUs of a Ray cluster each task takes.
 
     Returns:
         An iterator over the results, each as soon as it and those before it are there.
@@ -102,7 +103,7 @@ def run(
             return Local(function, arrays, workers=workers or cores(), timeout=timeout, keep=keep_workers)
         from dosimeter.engine.ray import Ray
 
-        return Ray(function, arrays, address=engine, workers=workers, timeout=timeout)
+        return Ray(function, arrays, address=engine, workers=workers, timeout=timeout, gpus=gpus)
 
     keys = [key_of(function, task, version=version, shared_fingerprint=print_) for task in todo] if store else None
     run_ = _Run(name, todo, keys, store, open_pool, retries, memory, TaskProgress(len(todo), shown=bool(progress)))
@@ -157,7 +158,7 @@ class _Run:
         self._leases = Leases(store.folder) if store is not None and store.claims else None
         self._finished: dict[int, Result | _OnDisk] = {}
         self._spill: Scratch | None = None
-        self._logs = Logs()
+        self._logs: Logs | None = None
 
     def results(self) -> Iterator[Result]:
         try:
@@ -284,7 +285,7 @@ class _Run:
             self._leases.release(self._key(index))
 
     def _lose(self, index: int, outcome: TaskOutcome) -> None:
-        """A task whose process was killed or found no memory says nothing of itself: again, with fewer at a time."""
+        """Run a task again, with fewer beside it: being killed or short of memory is not the fault of the task."""
         assert self._pool is not None
         self._losses[index] += 1
         self._progress.lost += 1
@@ -363,6 +364,8 @@ class _Run:
                 return str(self._store.log(self._key(index), text))
             except OSError:  # a full disk must not hide why the task failed
                 pass
+        if self._logs is None:
+            self._logs = Logs()
         return str(self._logs.write(f"task-{index}", text))
 
     def _kept(self) -> str:

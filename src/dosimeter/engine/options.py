@@ -18,8 +18,9 @@ __all__ = ["RunKeywords", "RunOptions"]
 class RunOptions:
     """Say where trainings and model calls run, and what is kept of them.
 
-    Every audit takes it as `run=`. Nothing in it changes a number: the same audit gives the same bits on one worker or
-    many, with a store or without.
+    Every audit takes it as `run=`. Nothing in it changes a number but `device`: the same audit gives the same bits on
+    one worker or many, with a store or without. A GPU rounds otherwise and draws other noise, so trainings on one have
+    their own keys in a store.
 
     Args:
         engine: "local" (processes on this machine), "inline" (in this process) or "ray" (a cluster).
@@ -28,7 +29,8 @@ class RunOptions:
         memory: Bytes that all workers may use together; None for what the machine has.
         timeout: Seconds that one training may take; None for no limit.
         progress: Whether a bar on standard error shows the stage and the time left.
-        device: Where torch models run, e.g. "cpu" or "cuda"; None leaves them where they are.
+        device: Where torch models train and are asked, e.g. "cpu", "cuda" or "cuda:1"; None leaves them where they
+            are, and trains those of a recipe on the CPU. On a Ray cluster each task then takes a GPU.
         batch_size: How many records a trained model is asked at once; None for what fits memory.
 
     Raises:

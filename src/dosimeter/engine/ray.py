@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from dosimeter._optional import require
-from dosimeter._validate import InputError
+from dosimeter._validate import InputError, require
 from dosimeter.engine.scratch import Scratch, descendants, remove_abandoned
 from dosimeter.engine.tasks import Function, Task
 from dosimeter.engine.work import LOG_TAIL, WORKER, TaskOutcome, call, environment, one_line
@@ -28,7 +27,7 @@ _NOTICES = r"^A worker died or was killed|^The node with node id|^\(raylet"
 
 
 class Ray:
-    """Tasks of one core each. At most twice as many as there are cores are handed over at a time.
+    """Tasks of one core each, and of so many GPUs. At most twice as many as can run are handed over at a time.
 
     "ray" joins the cluster that RAY_ADDRESS names, else one that runs on this machine, else it starts one here
     (always, if RAY_ADDRESS is "local").
@@ -42,10 +41,11 @@ class Ray:
         address: str,
         workers: int | None,
         timeout: float | None,
+        gpus: int = 0,
     ) -> None:
         with environment({} if _SILENCED in os.environ else {_SILENCED: _NOTICES}):
             self._ray = require("ray", extra="ray", caller=f"engine={address!r}")
-        self._workers, self._timeout = workers, timeout
+        self._workers, self._timeout, self._gpus = workers, timeout, gpus
         self._allowed: int | None = None
         self._running: dict[Any, tuple[int, float]] = {}  # ticket and time of submission
         self._function = function
@@ -54,9 +54,10 @@ class Ray:
         self._before = descendants()
         self._started = self._connect(address)
         try:
+            self._require_gpus(address)
             self._shared = self._ray.put(dict(shared)) if shared else {}
             settings = {"env_vars": WORKER}
-            self._call = self._ray.remote(num_cpus=1, max_retries=0, runtime_env=settings)(_remote)
+            self._call = self._ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0, runtime_env=settings)(_remote)
             self._limit = self._ceiling()
             self._note()
         except BaseException:
@@ -155,10 +156,22 @@ class Ray:
             return False
         return True
 
+    def _require_gpus(self, address: str) -> None:
+        """Refuse a cluster without GPUs where tasks ask for some: they would wait for ever."""
+        found = int(self._ray.cluster_resources().get("GPU", 0))
+        if found < self._gpus:
+            raise InputError(
+                f"device asks for {self._gpus} GPU for each training, and the cluster of engine={address!r} has "
+                f"{found}; start Ray with GPUs, or pass device='cpu'."
+            )
+
     def _ceiling(self) -> int:
         """Cores of the cluster as it is now: nodes come and go."""
         self._asked = time.monotonic()
-        cores = int(self._ray.cluster_resources().get("CPU", 1))
+        resources = self._ray.cluster_resources()
+        cores = int(resources.get("CPU", 1))
+        if self._gpus:
+            cores = max(1, min(cores, int(resources.get("GPU", 0)) // self._gpus))
         if self._workers is not None and self._workers < cores:
             return self._workers
         return 2 * max(1, cores)

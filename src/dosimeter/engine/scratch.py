@@ -37,7 +37,7 @@ class Scratch:
             (self.folder / "new").replace(self.folder / "lock")  # under this name it is always held
 
     def note_processes(self, pids: Iterable[int]) -> None:
-        """Remember processes that may outlive this one; whoever finds the folder abandoned ends them."""
+        """Remember processes that may outlive this one; the run that finds the folder abandoned ends them."""
         known = [f"{machine()} {pid} {born}" for pid in pids if (born := _born(pid)) is not None]
         with contextlib.suppress(OSError):
             (self.folder / _PROCESSES).write_text("\n".join(known))

@@ -71,7 +71,7 @@ from dosimeter.estimate import plain
 __all__ = ["KEY_VARIABLE", "MARKER", "DamagedEntryWarning", "DiskFullError", "Entry", "Removed", "Store", "full_or"]
 
 _ASIDE = re.compile(r"[0-9a-f]{2,64}(\.(npz|json))?(\.[0-9a-f]{16})?")
-_LEFTOVER_AGE = 3600.0  # seconds; a younger temporary file may still be written by somebody
+_LEFTOVER_AGE = 3600.0  # seconds; a younger temporary file may still be in use
 
 
 class DamagedEntryWarning(UserWarning):
@@ -236,7 +236,7 @@ class Store:
             try:
                 with self._opened(key) as (file, fields):
                     check_content(file, fields)
-            except FileNotFoundError:  # somebody else has removed the entry meanwhile
+            except FileNotFoundError:  # another process has removed the entry meanwhile
                 continue
             except DamageError:
                 if not self._set_aside(key):

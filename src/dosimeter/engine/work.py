@@ -1,4 +1,4 @@
-"""One task inside whatever process runs it: one thread, seeded, measured, with its errors caught."""
+"""How one task runs in its process: one thread, seeded, measured, errors caught; and the pool that runs them here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from dosimeter.estimate import plain
 
 _NO_ROOM = (errno.ENOMEM, errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 _NO_MEMORY = "DefaultCPUAllocator: can't allocate memory"  # torch raises a RuntimeError
-# Signals by which a process ends itself; any other one was sent by somebody: a person, a scheduler, or the system
+# Signals by which a process ends itself; any other one came from outside: a person, a scheduler, or the system
 # when memory runs out.
 _OWN = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
 LOG_TAIL = 20_000  # characters of a task's output that are kept
@@ -228,3 +228,69 @@ class _SeedsTorch(importlib.abc.MetaPathFinder):
 
             spec.loader.exec_module = run_and_seed  # type: ignore[method-assign]
         return spec
+
+
+class WorkerPool(Protocol):
+    """Takes tasks under ticket numbers and reports outcomes in the order of finishing; never retries by itself."""
+
+    @property
+    def size(self) -> int:
+        """How many workers there may be."""
+
+    def allow(self, workers: int) -> None:
+        """Use at most this many workers from now on."""
+
+    def staff(self, tasks: int) -> None:
+        """Have workers at hand for this many unfinished tasks."""
+
+    def room(self) -> int:
+        """How many tasks may be submitted now."""
+
+    def submit(self, ticket: int, task: Task) -> None:
+        """Start a task, or have it start soon."""
+
+    def wait(self, seconds: float | None = None) -> list[tuple[int, TaskOutcome]]:
+        """Wait until something happens, at most `seconds`; the finished tickets, perhaps none."""
+
+    def close(self) -> None:
+        """End what still runs, and clean up."""
+
+
+def cores() -> int:
+    """The processor cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+class Inline:
+    """One task after the other in this process."""
+
+    def __init__(self, function: Function, shared: Mapping[str, npt.NDArray[Any]]) -> None:
+        self._function, self._shared = function, shared
+        self._next: tuple[int, Task] | None = None
+
+    @property
+    def size(self) -> int:
+        return 1
+
+    def allow(self, workers: int) -> None:
+        """One at a time is the least already."""
+
+    def staff(self, tasks: int) -> None:
+        """Nobody is needed."""
+
+    def room(self) -> int:
+        return 0 if self._next else 1
+
+    def submit(self, ticket: int, task: Task) -> None:
+        self._next = (ticket, task)
+
+    def wait(self, seconds: float | None = None) -> list[tuple[int, TaskOutcome]]:
+        assert self._next is not None, "wait without a task"
+        (ticket, task), self._next = self._next, None
+        return [(ticket, call(self._function, task, self._shared))]
+
+    def close(self) -> None:
+        self._next = None

@@ -6,10 +6,9 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter import geometry
-from dosimeter.estimate import Estimate, Validity, number, percent
-from dosimeter.estimators.rates import at_threshold, clopper_pearson_limits, rectangle, uniform_looks
-from dosimeter.estimators.thresholds import Threshold, counts_over_curve, rule
-from dosimeter.estimators.wording import for_rates
+from dosimeter.estimate import Estimate, Validity, for_rates, number, percent
+from dosimeter.estimators.limits import clopper_pearson_limits
+from dosimeter.estimators.rates import Threshold, at_threshold, counts_over_curve, rectangle, rule, uniform_looks
 from dosimeter.evidence import Counts, Scores
 
 
@@ -31,7 +30,7 @@ def advantage(
         evidence: Counts at a threshold that was fixed in advance, or scores.
         delta: The δ of the guarantee that is tested.
         confidence: The confidence of the limits.
-        threshold: For scores: "split" (chosen on one half, the default), "naive" or a number.
+        threshold: For scores: "uniform" (a band over all thresholds, the default), "split", "naive" or a number.
         fpr: Instead of a threshold: the false positive rate that the non-members fix it at.
         seed: Decides the halves of "split".
 

@@ -12,10 +12,9 @@ from scipy import special
 
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
-from dosimeter.estimate import Estimate, Validity, number, percent
+from dosimeter.estimate import Estimate, Validity, for_rates, number, percent
 from dosimeter.estimators.joint_posterior import CountRows, cdf_and_density, joint_posterior, quantile, rough_quantile
-from dosimeter.estimators.thresholds import NAIVE_WARNING, ChosenThreshold, Threshold, choose, counts_over_curve
-from dosimeter.estimators.wording import for_rates
+from dosimeter.estimators.rates import NAIVE_WARNING, ChosenThreshold, Threshold, choose, counts_over_curve
 from dosimeter.evidence import Counts, Scores
 
 _BLOCKS = 128  # blocks of thresholds that are bounded at first when the best one is sought, or up to _SPLIT as many

@@ -20,8 +20,8 @@ from dosimeter import geometry
 from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent, plain
 from dosimeter.estimators.gaussian import ASSUMPTION, mu_from_rates
+from dosimeter.estimators.limits import clopper_pearson_limits
 from dosimeter.estimators.lower_bound import lower_bound
-from dosimeter.estimators.rates import clopper_pearson_limits
 from dosimeter.evidence import Scores
 
 CONVERSIONS = ("gaussian", "classic", "generic")

@@ -16,13 +16,17 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent
-from dosimeter.estimators.resampling import Fit, extremes, resampled_maxima, resampled_moments, transform
 from dosimeter.estimators.supremum import (
     NO_ZERO,
     RATIOS,
+    Fit,
     epsilon_star_from_tails,
     epsilon_star_normal,
+    extremes,
     normal_supremum,
+    resampled_maxima,
+    resampled_moments,
+    transform,
 )
 from dosimeter.evidence import Counts, Scores
 from dosimeter.geometry import epsilon_from_rates

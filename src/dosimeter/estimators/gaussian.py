@@ -8,10 +8,19 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter import geometry
 from dosimeter._validate import FloatArray, InputError
-from dosimeter.estimate import Estimate, Validity, number, percent
-from dosimeter.estimators.rates import SIDES, Rectangle, at_threshold, clopper_pearson_limits, rectangle, uniform_looks
-from dosimeter.estimators.thresholds import NAIVE_WARNING, Threshold, counts_over_curve, rule
-from dosimeter.estimators.wording import for_rates
+from dosimeter.estimate import Estimate, Validity, for_rates, number, percent
+from dosimeter.estimators.limits import clopper_pearson_limits
+from dosimeter.estimators.rates import (
+    NAIVE_WARNING,
+    SIDES,
+    Rectangle,
+    Threshold,
+    at_threshold,
+    counts_over_curve,
+    rectangle,
+    rule,
+    uniform_looks,
+)
 from dosimeter.evidence import Counts, Scores
 
 ASSUMPTION = (
@@ -40,7 +49,7 @@ def gaussian(
         delta: The δ of the guarantee that is tested.
         confidence: The confidence of the limits.
         sides: "lower" (nothing bounds ε from above) or "both".
-        threshold: For scores: "split" (chosen on one half, the default), "naive" or a number.
+        threshold: For scores: "uniform" (a band over all thresholds, the default), "split", "naive" or a number.
         fpr: Instead of a threshold: the false positive rate that the non-members fix it at.
         seed: Decides the halves of "split".
 

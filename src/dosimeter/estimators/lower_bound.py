@@ -11,10 +11,9 @@ from scipy import special
 
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
-from dosimeter.estimate import Estimate, Validity, number
+from dosimeter.estimate import Estimate, Validity, number, odds_of, proven
 from dosimeter.estimators.headline import Bins, Proof, coins_bound, pools_bound, rank_bins
-from dosimeter.estimators.headline.laws import binomial, noncentral, upper_tail
-from dosimeter.estimators.wording import odds_of, proven
+from dosimeter.estimators.headline.ranks import binomial, noncentral, upper_tail
 from dosimeter.evidence import OneRun, Scores
 
 NEIGHBOURS = ("add/remove", "replace")
@@ -50,7 +49,7 @@ def lower_bound(
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> lower_bound(Scores(rng.normal(1, 1, 1000), rng.normal(0, 1, 1000)), delta=1e-5).low
-    3.26
+    3.36
     """
     delta, confidence = check.delta(delta), check.confidence(confidence)
     if not isinstance(evidence, (Scores, OneRun)):

@@ -23,11 +23,9 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter import geometry
 from dosimeter._validate import BoolArray, FloatArray, InputError
-from dosimeter.estimate import Estimate, Validity, number, percent
+from dosimeter.estimate import Estimate, Validity, number, percent, proven
 from dosimeter.estimators.lower_bound import lower_bound
-from dosimeter.estimators.rank_betting import rank_betting
-from dosimeter.estimators.ranked import fewest_right, logit_bound, ranked
-from dosimeter.estimators.wording import proven
+from dosimeter.estimators.ranked import fewest_right, logit_bound, rank_betting, ranked
 from dosimeter.evidence import MOST_RECORDS, OneRun
 
 TERMS = ("smaller", "steinke", "coupling")

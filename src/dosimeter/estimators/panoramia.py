@@ -16,12 +16,10 @@ from scipy import special
 
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
-from dosimeter.estimate import Estimate, Validity, number, percent
+from dosimeter.estimate import Estimate, Validity, claim_of_bound, number, percent
 from dosimeter.estimators.one_run import guess
-from dosimeter.estimators.rank_betting import score_order
-from dosimeter.estimators.ranked import logit_bound, ranked
+from dosimeter.estimators.ranked import logit_bound, ranked, score_order
 from dosimeter.estimators.walk import checkpoints, local_levels
-from dosimeter.estimators.wording import claim_of_bound
 from dosimeter.evidence import OneRun
 
 

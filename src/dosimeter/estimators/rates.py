@@ -6,48 +6,125 @@ intervals (`geometry.epsilon_range`).
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from dosimeter import _validate as check
 from dosimeter import geometry
 from dosimeter._validate import FloatArray, InputError
-from dosimeter.estimate import Estimate, Validity, number, percent
-from dosimeter.estimators import band
-from dosimeter.estimators.thresholds import (
-    NAIVE_WARNING,
-    ChosenThreshold,
-    Threshold,
-    at_fixed,
-    choose,
-    counts_over_curve,
-    rule,
+from dosimeter.estimate import Estimate, Validity, for_rates, number, percent
+from dosimeter.estimators.limits import (
+    band_limits,
+    band_orders,
+    clopper_pearson_limits,
+    jeffreys_limits,
+    passed_at_fpr,
+    threshold_at_fpr,
 )
-from dosimeter.estimators.wording import for_rates
 from dosimeter.evidence import Counts, Scores
+
+Threshold = str | float | None
+
+NAIVE_WARNING = (
+    "the threshold was chosen on the same data that bounds it, so the stated confidence does not hold; "
+    "use lower_bound, or threshold='uniform' or 'split'"
+)
+
+
+WORSE_THAN_CHANCE = (
+    "the guesses are worse than chance, which proves nothing: if they were meant the other way round, negate the "
+    "scores, or swap tp with fn and fp with tn, before you look"
+)
+
+
+class ChosenThreshold(NamedTuple):
+    """A threshold, the counts to bound with, and how it came about.
+
+    `passed` false positives set the limit of the FPR: with tied scores it may be more than were counted, since which
+    value the threshold stands on is then chance.
+    """
+
+    counts: Counts
+    threshold: float
+    how: str
+    naive: bool
+    passed: int
+
+    @property
+    def cells(self) -> tuple[int, int, int, int]:
+        """fn, tp, fp, tn to take limits at."""
+        return self.counts.fn, self.counts.tp, self.passed, self.counts.nonmembers - self.passed
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know of a lower bound at this threshold."""
+        worse = self.counts.tpr < self.counts.fpr
+        return (NAIVE_WARNING,) * self.naive + (WORSE_THAN_CHANCE,) * worse
+
+
+def at_fixed(counts: Counts, threshold: float, how: str, *, naive: bool = False) -> ChosenThreshold:
+    """Counts at a threshold that other data fixed, or none (naive)."""
+    return ChosenThreshold(counts, threshold, how, naive, counts.fp)
+
+
+def rule(threshold: Any, fpr: Any, default: str, names: tuple[str, ...] = ("split", "naive")) -> str | float:
+    """The rule asked for: a name, or a number that was fixed in advance."""
+    if fpr is not None:
+        check.within("fpr", fpr, 0.0, 1.0, "pass the false-positive rate to work at, e.g. 0.01", include="[)")
+        if threshold is not None:
+            raise InputError(f"threshold={check.show(threshold)} and fpr={fpr} exclude each other; pass one of them.")
+        return "fpr"
+    if threshold is None:
+        return default
+    if isinstance(threshold, str):
+        return check.choice("threshold", threshold, names)
+    if isinstance(threshold, numbers.Real):
+        return check.real("threshold", threshold, f"pass a score, or one of {', '.join(names)}")
+    raise InputError(
+        f"threshold must be a number or one of {', '.join(names)}, got {check.show(threshold)}; choose one."
+    )
+
+
+def choose(
+    scores: Scores,
+    threshold: Threshold,
+    fpr: float | None,
+    seed: int,
+    default: str,
+    best: Callable[[Scores], float],
+) -> ChosenThreshold:
+    """Counts at a threshold; `best` finds the best one on the scores it is given."""
+    wanted = rule(threshold, fpr, default)
+    if wanted == "split":
+        pilot, rest = scores.split(check.seed(seed))
+        value = best(pilot)
+        return at_fixed(rest.counts_at(value), value, "chosen on one half, bounded on the other")
+    if wanted == "naive":
+        value = best(scores)
+        return at_fixed(scores.counts_at(value), value, "chosen on the data that bounds it", naive=True)
+    if wanted == "fpr":
+        assert fpr is not None
+        rate = float(fpr)
+        value, passed = threshold_at_fpr(scores, rate), passed_at_fpr(scores, rate)
+        return ChosenThreshold(
+            scores.counts_at(value), value, f"fixed at FPR {rate:g} by the non-members", False, passed
+        )
+    value = float(wanted)
+    return at_fixed(scores.counts_at(value), value, "fixed in advance")
+
+
+def counts_over_curve(scores: Scores) -> tuple[Any, Any, Any, Any]:
+    """Arrays fn, tp, fp, tn at every distinct threshold, the highest first."""
+    curve = scores.curve
+    return scores.members.size - curve.tp, curve.tp, curve.fp, scores.nonmembers.size - curve.fp
+
 
 SIDES = ("lower", "both")
 Limits = Callable[[npt.ArrayLike, npt.ArrayLike, float], tuple[FloatArray, FloatArray]]
-
-
-def clopper_pearson_limits(k: npt.ArrayLike, n: npt.ArrayLike, tail: float) -> tuple[FloatArray, FloatArray]:
-    """Exact limits for k of n, each missed with probability ≤ tail."""
-    hits, misses = np.asarray(k, float), np.asarray(n, float) - np.asarray(k, float)
-    low = np.where(hits > 0, special.betaincinv(np.maximum(hits, 1), misses + 1, tail), 0.0)
-    high = np.where(misses > 0, special.betainccinv(hits + 1, np.maximum(misses, 1), tail), 1.0)
-    return low, high
-
-
-def jeffreys_limits(k: npt.ArrayLike, n: npt.ArrayLike, tail: float) -> tuple[FloatArray, FloatArray]:
-    """Quantiles of the Beta(k+½, n−k+½) posterior; 0 for k = 0 and 1 for k = n."""
-    hits, misses = np.asarray(k, float), np.asarray(n, float) - np.asarray(k, float)
-    low = np.where(hits > 0, special.betaincinv(hits + 0.5, misses + 0.5, tail), 0.0)
-    high = np.where(misses > 0, special.betainccinv(hits + 0.5, misses + 0.5, tail), 1.0)
-    return low, high
 
 
 class Rectangle(NamedTuple):
@@ -275,7 +352,7 @@ def uniform_looks(scores: Scores, alpha: float) -> Looks:
     lowest threshold above each of these non-members is enough.
     """
     members, nonmembers = scores.sorted_members, scores.sorted_nonmembers
-    order = band.orders(nonmembers.size)
+    order = band_orders(nonmembers.size)
     passed = nonmembers[nonmembers.size - order]
     fn = np.searchsorted(members, passed, "right")
     fp = nonmembers.size - np.searchsorted(nonmembers, passed, "right")
@@ -286,6 +363,6 @@ def uniform_looks(scores: Scores, alpha: float) -> Looks:
         thresholds = np.where(np.isfinite(nearest), nearest, np.nextafter(passed, np.inf))
     return Looks(
         thresholds,
-        band.upper_limits(fp, nonmembers.size, alpha / 2),
-        band.upper_limits(fn, members.size, alpha / 2),
+        band_limits(fp, nonmembers.size, alpha / 2),
+        band_limits(fn, members.size, alpha / 2),
     )

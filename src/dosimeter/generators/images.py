@@ -97,7 +97,7 @@ class PcaMixture:
 
 
 def parts_for(count: int) -> int:
-    """How many Gaussians a class of so many members gets."""
+    """How many Gaussians a class of this size gets."""
     return int(np.clip(count // PER_PART, 1, MOST_PARTS))
 
 

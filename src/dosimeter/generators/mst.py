@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from dosimeter import _optional
 from dosimeter import _validate as check
-from dosimeter._validate import FloatArray, IntArray
-from dosimeter.generators.discrete import PairTables, mutual_information, pair_tables
+from dosimeter._validate import FloatArray, IntArray, require
+from dosimeter.generators.marginal import PairTables, mutual_information, pair_tables
 from dosimeter.generators.protocol import require_members, streams
 from dosimeter.generators.table import read_table
 from dosimeter.generators.tree import FittedTree, discretised, spanning_tree, tree_of
@@ -67,7 +66,7 @@ class Mst:
         (rng,) = streams(seed, 1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # advice about settings of JAX
-            mbi = _optional.require("mbi", extra="tabular", caller="dosimeter.generators.Mst")
+            mbi = require("mbi", extra="tabular", caller="dosimeter.generators.Mst")
         records = require_members(members, kind="tabular", minimum=self.minimum, caller="MST")
         table = read_table(records.X, records.y, groups=self.groups, categorical=self.categorical)
         columns, codes = discretised(table, self.bins)

@@ -18,8 +18,7 @@ from scipy.special import ndtr
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, IntArray
-from dosimeter.generators.discrete import determined, pair_tables
-from dosimeter.generators.marginal import Marginal, marginal
+from dosimeter.generators.marginal import Marginal, determined, marginal, pair_tables
 from dosimeter.generators.protocol import check_count, joined, require_members, streams
 from dosimeter.generators.table import Column, MemberTable, read_table
 

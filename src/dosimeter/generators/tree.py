@@ -15,8 +15,7 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, IntArray
-from dosimeter.generators.discrete import bin_edges, mutual_information, pair_tables
-from dosimeter.generators.marginal import Marginal, marginal
+from dosimeter.generators.marginal import Marginal, bin_edges, marginal, mutual_information, pair_tables
 from dosimeter.generators.protocol import check_count, joined, require_members, streams
 from dosimeter.generators.table import Column, MemberTable, read_table
 

@@ -1,7 +1,6 @@
-"""Black-box access to a model: whatever it is, logits or probabilities and the losses of records."""
+"""Black-box access to a model of any kind: logits or probabilities, and the losses of records."""
 
-from dosimeter.models._access import access
-from dosimeter.models.black_box import BlackBox
+from dosimeter.models.black_box import BlackBox, access
 from dosimeter.models.hard_labels import HardLabels
 from dosimeter.models.hugging_face import HuggingFace, Sequences
 from dosimeter.models.multi_label import MultiLabel

@@ -3,7 +3,8 @@
 Choquette-Choo, Tramèr, Carlini and Papernot, "Label-only membership inference attacks" (2021). They score a record by
 how far around it the right answer reaches. That suits images. In a table it mostly finds records that are easy anyway:
 there a right answer that the records around do not share is the memorised one. This score was chosen on over-fitted
-trees, forests and boosting, where it proved more in most cases.
+trees, forests and boosting, where it proved more in most cases; on eight fresh splits, a forest and a tree on four
+data sets, it proves ε of 1.9 to 4.7 (`bench/calibration.py --labels`).
 """
 
 from __future__ import annotations
@@ -13,10 +14,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter._validate import BoolArray, FloatArray, InputError, show
-from dosimeter.models import _batches
-from dosimeter.models._access import asked_by
-from dosimeter.models.black_box import Batched, BlackBox
-from dosimeter.models.function import Function
+from dosimeter.models.black_box import Batched, BlackBox, Function, asked_by, in_batches
 from dosimeter.models.outputs import Array, Losses, Outputs, infer_kind
 from dosimeter.models.perturbation import Perturbation
 from dosimeter.records import count, fetched, labels
@@ -66,7 +64,7 @@ class HardLabels(BlackBox):
     def _right(self, X: Any, truth: Array) -> BoolArray:
         found = np.empty(truth.size, bool)
         inner = self.inner
-        for start, stop, answers in _batches.run(X, self._ask, batch_size=inner.batch_size, expansion=inner.expansion):
+        for start, stop, answers in in_batches(X, self._ask, batch_size=inner.batch_size, expansion=inner.expansion):
             found[start:stop] = answers == truth[start:stop]
             if start == 0 and answers.dtype.kind != truth.dtype.kind:
                 raise InputError(

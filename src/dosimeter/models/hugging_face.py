@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from dosimeter import _optional
 from dosimeter import _validate as check
 from dosimeter._progress import Progress
-from dosimeter._validate import FloatArray, InputError, IntArray, show
-from dosimeter.models import _batches
+from dosimeter._validate import FloatArray, InputError, IntArray, require, show
+from dosimeter.models import black_box
 from dosimeter.models._padding import Padding, token_numbers
 from dosimeter.models.black_box import BlackBox, checked_batch_size
 from dosimeter.models.outputs import Array, Losses, Outputs, array_of, shaped
@@ -78,7 +78,7 @@ class HuggingFace(BlackBox):
         if self.task == "causal":
             raise InputError("a causal model has no outputs of classes; use losses(X) or sequences(X).")
         tokens, warnings = self._tokens(X, least=1)
-        answers = self._forward(tokens, _HIDDEN)
+        answers = self.forward(tokens, _HIDDEN)
         array = np.empty((len(tokens), *answers[0][1].shape[1:]), dtype=answers[0][1].dtype)
         for rows, values in answers:
             array[rows] = values
@@ -112,7 +112,7 @@ class HuggingFace(BlackBox):
         tokens, warnings = self._tokens(X, least=2)
         vocabulary = int(getattr(self.model.config, "vocab_size", None) or 50_000)
         scored: list[Any] = [None] * len(tokens)
-        for rows, answer in self._forward(tokens, vocabulary):
+        for rows, answer in self.forward(tokens, vocabulary):
             for row, values in zip(rows, answer, strict=True):
                 scored[row] = values[: tokens[row].size - 1]
         loss = np.array([-values.mean() for values in scored])
@@ -167,11 +167,21 @@ class HuggingFace(BlackBox):
                 f"X[{bad[0]}] has a token outside the model's vocabulary of {size}; use the model's own tokenizer."
             )
 
-    def _forward(self, tokens: list[IntArray], width: int) -> list[tuple[IntArray, Array]]:
-        """Rows and answers of each batch, the longest sequences first so that memory runs out at once or never."""
+    def forward(
+        self,
+        tokens: list[IntArray],
+        width: int,
+        call: Callable[[IntArray, IntArray, Any, IntArray], Array] | None = None,
+    ) -> list[tuple[IntArray, Array]]:
+        """Rows and answers of each batch, the longest sequences first so that memory runs out at once or never.
+
+        `call` takes token numbers, mask, device and rows of a batch; None asks the model for what the task needs.
+        `width` is how many numbers a token takes on the way.
+        """
+        call = call or self._call
         sizes = np.array([row.size for row in tokens], dtype=np.int64)
         order = np.argsort(-sizes, kind="stable")
-        budget, filler, start = max(1, _batches.BUDGET // (4 * width * _COPIES)), self._filler(), 0
+        budget, filler, start = max(1, black_box.BUDGET // (4 * width * _COPIES)), self._filler(), 0
         answers: list[tuple[IntArray, Array]] = []
         with (
             asking(self.model, self.device) as device,
@@ -186,7 +196,7 @@ class HuggingFace(BlackBox):
                 for place, row in enumerate(rows):
                     ids[place, : sizes[row]], mask[place, : sizes[row]] = tokens[row], 1
                 began = time.monotonic()
-                answers.append((rows, self._call(ids, mask, device, rows)))
+                answers.append((rows, call(ids, mask, device, rows)))
                 if start:
                     progress.look(rows.size, time.monotonic() - began, size)
                 start += rows.size
@@ -195,25 +205,15 @@ class HuggingFace(BlackBox):
 
     def _call(self, ids: IntArray, mask: IntArray, device: Any, rows: IntArray) -> Array:
         """Logits (classification), or the log-probability of each token after the first (causal)."""
-        torch: Any = _optional.require("torch", extra="torch", caller="dosimeter.models.HuggingFace")
+        torch: Any = require("torch", extra="torch", caller="dosimeter.models.HuggingFace")
         inputs = torch.from_numpy(ids).to(device)
-        try:
+        with explained(ids, rows):
             logits = self.model(input_ids=inputs, attention_mask=torch.from_numpy(mask).to(device)).logits
             if self.task == "classification":
                 return array_of(logits)
             logits = logits[:, :-1].float()
             own = logits.gather(2, inputs[:, 1:, None])[..., 0]
             return array_of((own - logits.logsumexp(dim=2)).double())
-        except Exception as error:
-            if isinstance(error, RuntimeError) and out_of_memory(error):
-                raise InputError(
-                    f"memory is short for {rows.size} sequence(s) of {ids.shape[1]} tokens; pass a smaller batch_size "
-                    "or max_length."
-                ) from None
-            raise InputError(
-                f"the model failed on record {rows[0]} ({type(error).__name__}: {show(str(error), 160)}); check that "
-                "the model and the tokenizer belong together."
-            ) from error
 
     def _filler(self) -> int | None:
         """The token that fills up short sequences; None when a classifier could take it for text."""
@@ -221,6 +221,25 @@ class HuggingFace(BlackBox):
         if isinstance(configured, int) and configured >= 0:
             return configured
         return 0 if self.task == "causal" else None
+
+
+@contextmanager
+def explained(ids: IntArray, rows: IntArray) -> Iterator[None]:
+    """Turn what a model raises on a batch into one sentence."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        if isinstance(error, RuntimeError) and out_of_memory(error):
+            raise InputError(
+                f"memory is short for {rows.size} sequence(s) of {ids.shape[1]} tokens; pass a smaller batch_size "
+                "or max_length."
+            ) from None
+        raise InputError(
+            f"the model failed on record {rows[0]} ({type(error).__name__}: {show(str(error), 160)}); check that "
+            "the model and the tokenizer belong together."
+        ) from error
 
 
 def _task(model: Any) -> str:

@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter._validate import FloatArray, InputError, show
-from dosimeter.models import _batches
-from dosimeter.models._access import asked_by
-from dosimeter.models.black_box import BlackBox
+from dosimeter.models.black_box import BlackBox, asked_by, in_batches
 from dosimeter.models.outputs import KINDS, Array, Kind, Losses, Outputs, clip_warning
 from dosimeter.records import count
 
@@ -47,7 +45,7 @@ class MultiLabel(BlackBox):
         truth = np.asarray(y)
         losses, correct = np.empty(count(X)), np.empty(count(X), bool)
         inner, clipped = self.inner, 0
-        for start, stop, values in _batches.run(X, inner._ask, batch_size=inner.batch_size, expansion=inner.expansion):
+        for start, stop, values in in_batches(X, inner._ask, batch_size=inner.batch_size, expansion=inner.expansion):
             rows = truth[start:stop]
             if values.shape != rows.shape:
                 raise InputError(

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dosimeter import _optional
-from dosimeter._validate import InputError, show
+from dosimeter._validate import InputError, require, show
 from dosimeter.models.black_box import Batched
 from dosimeter.models.outputs import Array
 
@@ -100,7 +99,7 @@ class OnnxFile(Batched):
 
     def _run(self, wanted: list[str], inputs: dict[str, Array]) -> Any:
         """The session's answer, stopped between two operators when the time is up."""
-        runtime: Any = _optional.require("onnxruntime", extra="onnx", caller="dosimeter.models.access")
+        runtime: Any = require("onnxruntime", extra="onnx", caller="dosimeter.models.access")
         options, late = runtime.RunOptions(), threading.Event()
 
         def stop() -> None:
@@ -186,7 +185,7 @@ def _session(path: Path, device: Any) -> Any:
             f"{path} keeps weights in other files, which could be any file of this machine; save the model with all "
             "weights inside."
         )
-    runtime: Any = _optional.require("onnxruntime", extra="onnx", caller="dosimeter.models.access")
+    runtime: Any = require("onnxruntime", extra="onnx", caller="dosimeter.models.access")
     options = runtime.SessionOptions()
     options.log_severity_level = 4
     try:

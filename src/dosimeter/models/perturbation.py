@@ -59,7 +59,7 @@ class Perturbation:
         return cls((_column(X.reshape(-1), categories=False),), seed, table=False)
 
     def copy(self, X: Any, number: int, copies: int) -> Any:
-        """The `number`-th of so many perturbed copies of the records."""
+        """The `number`-th perturbed copy of the records."""
         level = SMALLEST * (LARGEST / SMALLEST) ** (number / max(copies - 1, 1))
         rng = np.random.default_rng(np.random.SeedSequence([self.seed, 31, number]))
         if hasattr(X, "iloc"):

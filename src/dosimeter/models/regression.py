@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter._validate import FloatArray, InputError
-from dosimeter.models import _batches
-from dosimeter.models._access import asked_by
-from dosimeter.models.black_box import BlackBox
+from dosimeter.models.black_box import BlackBox, asked_by, in_batches
 from dosimeter.models.outputs import Losses, Outputs
 from dosimeter.records import count
 
@@ -34,7 +32,7 @@ class Predictions(BlackBox):
         """The number that the model predicts for each record."""
         found = np.empty(count(X))
         inner = self.inner
-        for start, stop, values in _batches.run(X, inner._ask, batch_size=inner.batch_size, expansion=inner.expansion):
+        for start, stop, values in in_batches(X, inner._ask, batch_size=inner.batch_size, expansion=inner.expansion):
             if values.ndim != 1:
                 raise InputError(
                     f"the model predicts {values.shape[1]} numbers for each record, and the target is one; audit one "

@@ -62,6 +62,13 @@ TAKES: Mapping[str, Mapping[str, str]] = {
         "budget.references": "references",
     },
     "model": {"estimate.delta": "delta", "estimate.confidence": "confidence"},
+    "text": {
+        "attack.name": "score",
+        "attack.canaries": "kind",
+        "estimate.delta": "delta",
+        "estimate.confidence": "confidence",
+        "budget.canaries": "count",
+    },
 }
 HOW_TO_RUN = ("budget.memory", "budget.timeout")
 
@@ -149,6 +156,7 @@ class DpSection(_Section):
     noise_multiplier: float | None = None
     epsilon: Annotated[float, Field(gt=0)] | None = None
     clip: float = 1.0
+    microbatches: Count | None = None
 
     @model_validator(mode="after")
     def _one_of_both(self) -> DpSection:
@@ -168,6 +176,8 @@ class RecipeSection(_Section):
     steps: int | None = None
     batch_size: int | Literal["all"] | None = None
     sampling: str | None = None
+    schedule: str | None = None
+    precision: str | None = None
     dp: DpSection | None = None
 
 
@@ -214,6 +224,7 @@ class EngineSection(_Section):
 
     name: str = "local"
     workers: Count | None = None
+    device: str | None = None
 
 
 class StoreSection(_Section):
@@ -232,7 +243,7 @@ class ReportSection(_Section):
 class Config(_Section):
     """A whole audit."""
 
-    audit: Literal["training", "one-run", "gradients", "members-only", "model"] = "training"
+    audit: Literal["training", "one-run", "gradients", "members-only", "model", "text"] = "training"
     name: str | None = None
     about: str = ""
     seed: Seed = 0

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dosimeter._validate import InputError, show
 from dosimeter.engine import Store
-from dosimeter.engine.pool import cores
+from dosimeter.engine.work import cores
 from dosimeter.pipelines.config import Config
 from dosimeter.pipelines.launch import ADAPTERS
 from dosimeter.pipelines.subjects import Subject

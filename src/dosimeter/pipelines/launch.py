@@ -19,6 +19,7 @@ from dosimeter.audits.result import Audit, Provenance, TrainingCounts
 from dosimeter.audits.training import audit_training
 from dosimeter.engine import RunOptions, Store
 from dosimeter.pipelines.config import TAKES, Config
+from dosimeter.pipelines.language_audit import LanguageTraining, language_audit
 from dosimeter.pipelines.own_order import in_own_order
 from dosimeter.pipelines.subjects import CommandTraining, Subject, imported
 from dosimeter.training import train_many
@@ -72,6 +73,7 @@ def launch(config: Config, subject: Subject, *, store: Store, progress: bool = T
     run = RunOptions(
         engine=config.engine.name,
         workers=config.engine.workers,
+        device=config.engine.device,
         store=store,
         memory=config.budget.memory,
         timeout=config.budget.timeout,
@@ -169,6 +171,11 @@ def _members_only(job: Job) -> Audit:
     return audit_members_only(model, subject.data, nonmembers=subject.held_out, name=subject.name, **job.arguments)
 
 
+def _text(job: Job) -> Audit:
+    assert isinstance(job.subject.train, LanguageTraining)
+    return language_audit(job.subject.train, name=job.subject.name, **job.arguments)
+
+
 def _one_model(job: Job) -> tuple[Any, bool]:
     """One model that is trained on all of the subject's records, and whether the store held it."""
     subject, config = job.subject, job.config
@@ -204,6 +211,7 @@ ADAPTERS: Mapping[str, Adapter] = {
     "gradients": Adapter(audit_gradients, _gradients, {"repetitions": 1000}, fresh_coins=True),
     "members-only": Adapter(audit_members_only, _members_only, {"models": 1}, fresh_coins=False),
     "model": Adapter(audit_model, _model, {"models": 1}, fresh_coins=False),
+    "text": Adapter(language_audit, _text, {"models": 1}, fresh_coins=True),
 }
 
 

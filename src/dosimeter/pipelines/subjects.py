@@ -27,10 +27,10 @@ from dosimeter.models import dataset as read_records
 from dosimeter.pipelines import config as settings
 from dosimeter.records import file_labels, fingerprint
 from dosimeter.training import Model, Privacy, Recipe
+from dosimeter.training.cargo import packed
 from dosimeter.training.foreign import UnusableError, check_places, command_task, named_files
-from dosimeter.training.groups import packed
 from dosimeter.training.networks import NETWORKS, network
-from dosimeter.training.sources import file_hash
+from dosimeter.training.reach.sources import file_hash
 from dosimeter.training.tokens import hashed_words
 
 HELD_OUT = {"model": 0.5, "gradients": 0.5}
@@ -106,6 +106,10 @@ def subject(config: settings.Config, *, base: Path) -> Subject:
     Raises:
         InputError: If the data cannot be read, or a setting does not fit them.
     """
+    if config.audit == "text":
+        from dosimeter.pipelines.language_audit import text_subject
+
+        return text_subject(config, base)
     with import_path(base):
         return _subject(config, base)
 
@@ -300,6 +304,7 @@ def _recipe(config: settings.Config, records: int) -> Recipe:
                 sampling=str(runs[0].sampling),
                 neighbours=str(runs[0].neighbours),
             )
+            noise *= Privacy(1.0, microbatches=dp.get("microbatches")).reach
             dp = {**dp, "noise_multiplier": noise, "epsilon": None}
         return replace(recipe, dp=Privacy(**{name: value for name, value in dp.items() if value is not None}))
 

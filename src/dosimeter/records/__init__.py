@@ -1,8 +1,23 @@
 """Records and labels, read in one place: (X, y) in arrays, files and torch datasets; some of them; a fingerprint."""
 
-from dosimeter.records.forms import KINDS, Array, count, fetched, fingerprint, joined, kind_of, missing_values, take
-from dosimeter.records.pairs import array, class_codes, class_numbers, labels, numbers, pair, parted, targets
-from dosimeter.records.reader import dataset, file_labels, unmasked
+from dosimeter.records.forms import (
+    KINDS,
+    Array,
+    array,
+    class_codes,
+    class_numbers,
+    count,
+    fetched,
+    fingerprint,
+    joined,
+    kind_of,
+    labels,
+    missing_values,
+    numbers,
+    take,
+    targets,
+)
+from dosimeter.records.reader import dataset, file_labels, pair, parted, unmasked
 
 __all__ = [
     "KINDS",

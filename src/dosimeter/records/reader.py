@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from dosimeter._progress import Progress
 from dosimeter._validate import InputError, IntArray, show
 from dosimeter.reading import pick, read_columns
-from dosimeter.records.forms import Array, count, fetched, frame_numbers
-from dosimeter.records.pairs import labels, targets
+from dosimeter.records.forms import Array, count, fetched, frame_numbers, labels, targets
+from dosimeter.records.torch_data import from_items, is_indexed, torch_pair, unwrapped
 
-_LOOK = 1000
 LABEL_COLUMNS = ("label", "y", "target", "class")
 
 
@@ -27,7 +23,8 @@ def dataset(data: Any, *, label: str | None = None, any_target: bool = False) ->
 
     Args:
         data: A pair (X, y); the path of an .npz (arrays X and y, x and y, or features and labels), .csv or .parquet
-            file (numeric columns and a label column); or a torch dataset of pairs. For language models, which need no
+            file (numeric columns and a label column); or a torch `Dataset` of pairs or a `DataLoader` of one, whose
+            records come in the order of the dataset. For language models, which need no
             labels, a list of texts, a list of rows of token numbers, a tokenizer's output, or a pair (X, None).
         label: The label column of a table; by default the one called label, y, target or class.
         any_target: Whether y may also hold any numbers, or 0 and 1 for each of several labels.
@@ -42,6 +39,7 @@ def dataset(data: Any, *, label: str | None = None, any_target: bool = False) ->
     >>> X.shape, y.tolist()
     ((2, 2), ['no', 'yes'])
     """
+    data = unwrapped(data)
     if isinstance(data, (str, os.PathLike)):
         X, y = _from_file(data, label)
     elif label is not None:
@@ -52,11 +50,11 @@ def dataset(data: Any, *, label: str | None = None, any_target: bool = False) ->
         X, y = data, None
     elif isinstance(data, (tuple, list)) and len(data) == 2:
         X, y = data
-    elif not isinstance(data, (tuple, list, np.ndarray, Mapping)) and _is_indexed(data):
-        X, y = _from_pairs(data)
+    elif not isinstance(data, (tuple, list, np.ndarray, Mapping)) and is_indexed(data):
+        X, y = from_items(data)
     else:
         raise InputError(
-            f"data must be a pair (X, y), the path of an .npz, .csv or .parquet file, or a torch dataset, got "
+            "data must be a pair (X, y), the path of an .npz, .csv or .parquet file, or a torch dataset, got "
             f"{show(data)}; pass one of these."
         )
     X = _records(X)
@@ -83,7 +81,8 @@ def _columns(
     if len(names) != 1:
         found = "several of them" if names else f"only {show(list(columns), 90)}"
         raise InputError(
-            f"{path} must have one label column ({label or ', '.join(LABEL_COLUMNS)}) and has {found}; name it."
+            f"{path} must have one label column ({label or ', '.join(LABEL_COLUMNS)}) and has {found}; name it with "
+            "--label (in Python, label=…)."
         )
     if len(columns) == 1:
         raise InputError(f"{path} has a label column and no other; add the feature columns.")
@@ -100,59 +99,6 @@ def _from_file(path: str | os.PathLike[str], label: str | None) -> tuple[Any, An
     if words:
         raise InputError(f"{path} has columns that are not numbers: {show(words, 120)}; encode or remove them.")
     return np.stack([columns[name].astype(np.float64) for name in features], axis=1), columns[target]
-
-
-def _is_indexed(data: Any) -> bool:
-    torch: Any = sys.modules.get("torch")
-    if torch is not None and isinstance(data, torch.utils.data.IterableDataset):
-        return False
-    return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "shape")
-
-
-def _length(data: Any) -> int:
-    try:
-        return len(data)
-    except Exception as error:
-        raise InputError(f"the dataset has no length ({type(error).__name__}); pass arrays (X, y).") from None
-
-
-def _from_pairs(data: Any) -> tuple[Any, Any]:
-    """Records of a dataset that gives pairs (x, y) by index."""
-    tensors = getattr(data, "tensors", None)
-    if isinstance(tensors, tuple):
-        if len(tensors) != 2:
-            raise InputError(f"the dataset holds {len(tensors)} tensors; it must hold two, the records and the labels.")
-        return tensors[0], tensors[1]
-    first: list[Array] = []
-    second: list[Any] = []
-    began = time.monotonic()
-    size = _length(data)
-    with Progress(size, f"Reading {size} records") as progress:
-        for index in range(size):
-            x, y = _pair(data[index], index)
-            if first and first[0].shape != x.shape:
-                raise InputError(
-                    f"the dataset's item {index} has shape {x.shape} and item 0 {first[0].shape}; resize them."
-                )
-            first.append(x)
-            second.append(y)
-            if index % _LOOK == _LOOK - 1:
-                progress.look(index + 1, time.monotonic() - began, _LOOK)
-                progress.advance(index + 1)
-    if not first:
-        raise InputError("the dataset holds no record; pass at least one.")
-    return np.stack(first), np.asarray(second)
-
-
-def _pair(item: Any, index: int) -> tuple[Array, Any]:
-    if not isinstance(item, (tuple, list)) or len(item) != 2:
-        raise InputError(f"the dataset's item {index} is not a pair (x, y), got {show(item)}; return pairs.")
-    x, y = np.asarray(fetched(item[0])), np.asarray(fetched(item[1]))
-    if y.size != 1:
-        raise InputError(
-            f"the dataset's item {index} has a label of shape {y.shape}; return one label for each record."
-        )
-    return x, y.item()
 
 
 def unmasked(encoding: Mapping[str, Any]) -> list[IntArray]:
@@ -237,3 +183,24 @@ def _refuse_infinite(good: Array) -> None:
             f"X[{int(np.argmax(bad))}] has a value that is not finite ({int(bad.sum())} of {bad.size} records); "
             "remove or repair these records first."
         )
+
+
+# --- (X, y) of whatever a caller passes ---------------------------------------------------------------------
+
+
+def parted(name: str, data: Any, remedy: str = "pass X or (X, y)") -> tuple[Any, Any]:
+    """X and y of a tuple (X, y) or a torch dataset, or X and None of anything else."""
+    data = torch_pair(data)
+    if not isinstance(data, tuple):
+        return data, None
+    if len(data) != 2:
+        raise InputError(f"{name} as a tuple must be (X, y), got {len(data)} parts; {remedy}.")
+    return data
+
+
+def pair(name: str, data: Any, remedy: str) -> tuple[Any, Any]:
+    """X and y of a pair (X, y), of a `Dataset` of this package, or of a torch `Dataset` or `DataLoader`."""
+    found = torch_pair(getattr(data, "pair", data))
+    if not isinstance(found, (tuple, list)) or len(found) != 2:
+        raise InputError(f"{name} must be a pair (X, y), got {show(data)}; {remedy}.")
+    return found[0], found[1]

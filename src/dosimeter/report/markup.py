@@ -1,4 +1,4 @@
-"""HTML from values: everything escaped, one document shell with a strict content-security policy."""
+"""Pages from values: numbers and names as text, HTML in which everything is escaped, one shell with a strict policy."""
 
 from __future__ import annotations
 
@@ -6,12 +6,118 @@ import base64
 import hashlib
 import html
 import json
-from collections.abc import Iterable, Sequence
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
-from dosimeter.report.text import clean
+import numpy as np
+
+from dosimeter import _files
+from dosimeter import _validate as check
+from dosimeter._validate import InputError
+from dosimeter.estimate import change, number
+from dosimeter.report.canvas import Drawing, Spec, draw
+from dosimeter.report.glossary import TERMS
+
+# --- numbers and names --------------------------------------------------------------------------------------
+
+NOT_STATED = "not stated"
+LONGEST = 400
+_WORDS = {"auc": "AUC", "tpr": "TPR", "fpr": "FPR", "dp": "DP", "cpu": "CPU", "sha256": "SHA-256"}
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]")
+
+
+def clean(value: object) -> str:
+    """Any value as text that HTML, XML and JSON can hold: no control characters, no lone surrogates.
+
+    Line and paragraph separators go as well: a chart's title becomes part of a program that they would break.
+    """
+    text = str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return _CONTROL.sub("\ufffd", text)
+
+
+def short(value: object) -> str:
+    """A name that came with the data, as text and not endless."""
+    text = clean(value)
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def share(value: float | None) -> str:
+    """A probability in percent with three digits, never rounded to certainty."""
+    if value is None or math.isnan(value):
+        return "unknown"
+    if 0.999 < value < 1:
+        return ">\u00a099.9\u00a0%"
+    return f"{100 * value:.3g}\u00a0%"
+
+
+def epsilon(value: float | None) -> str:
+    """An ε: four digits, ∞ for an infinite or missing number."""
+    return number(math.inf if value is None else float(value))
+
+
+def whose(neighbours: str | None, unit: str = "record") -> str:
+    """Whose ε a number is, e.g. "for replacing one record"; "" where it is not known."""
+    if neighbours is None:
+        return ""
+    return f"for {change(neighbours, unit) or f'{clean(neighbours)} neighbours'}"
+
+
+def joined(*parts: str) -> str:
+    """Parts of a note, those that are there."""
+    return "; ".join(part for part in parts if part)
+
+
+def small(value: float) -> str:
+    """A δ or p-value: plain where short, else with a power of ten."""
+    return f"{value:.3g}" if value == 0 or value >= 1e-3 else f"{value:.3g}".replace("e-0", "e-")
+
+
+def label(key: object) -> str:
+    """A key of a mapping as words."""
+    text = " ".join(_WORDS.get(word, word) for word in short(key).replace("_", " ").split(" "))
+    return (text[:1].upper() + text[1:]).replace("P value", "p-value")
+
+
+def value(item: Any) -> str:
+    """A value of the metadata on one line."""
+    if item is None or item == "":
+        return NOT_STATED
+    if isinstance(item, (bool, np.bool_)):
+        return "yes" if item else "no"
+    if isinstance(item, (float, np.floating)):
+        return f"{float(item):.6g}"
+    if isinstance(item, np.ndarray):
+        item = item.tolist()
+    if isinstance(item, (list, tuple)):
+        shown = ", ".join(value(v) for v in item[:12])
+        return f"{shown}, … ({len(item)} values)" if len(item) > 12 else shown or "none"
+    if isinstance(item, Mapping):
+        return "; ".join(f"{short(k)} = {value(v)}" for k, v in list(item.items())[:12]) or "none"
+    return short(item)
+
+
+def rows(values: Mapping[str, object]) -> list[tuple[str, str]]:
+    """A mapping as (name, text) rows, one level of nesting opened."""
+    found: list[tuple[str, str]] = []
+    for key, item in values.items():
+        if isinstance(item, Mapping) and item:
+            found += [(f"{label(key)}: {short(k).replace('_', ' ')}", value(v)) for k, v in item.items()]
+        else:
+            found.append((label(key), value(item)))
+    return found
+
+
+def thousands(number: int) -> str:
+    """A whole number with a space between groups of three digits."""
+    return f"{number:,}".replace(",", " ")
+
+
+# --- HTML ---------------------------------------------------------------------------------------------------
 
 
 def esc(value: object) -> str:
@@ -38,14 +144,55 @@ def json_block(name: str, value: Any) -> str:
     return f'<script type="application/json" id="{esc(name)}">{text}</script>'
 
 
-def paragraph(text: object, css_class: str = "") -> str:
-    kind = f' class="{css_class}"' if css_class else ""
-    return f"<p{kind}>{esc(text)}</p>"
+def explained(text: object) -> str:
+    """Text for an element, in which the first use of each word of the glossary leads to its definition."""
+    seen: set[str] = set()
+
+    def link(found: re.Match[str]) -> str:
+        word = _WORD_OF[html.unescape(found[0])]
+        if word in seen:
+            return found[0]
+        seen.add(word)
+        name = _term_id(word)
+        return f'<a class="term" href="#{name}" aria-describedby="{name}">{found[0]}</a>'
+
+    return _FORMS.sub(link, esc(text))
 
 
-def bullets(items: Iterable[object], css_class: str = "") -> str:
+def _term_id(word: str) -> str:
+    return "term-" + re.sub(r"[^a-z]+", "-", word.partition(",")[0].lower().replace("δ", "delta")).strip("-")
+
+
+_WORD_OF = {form: term.word for term in TERMS.values() for form in term.forms}
+_FORMS = re.compile(
+    r"(?<![\w-])(?:" + "|".join(re.escape(esc(f)) for f in sorted(_WORD_OF, key=len, reverse=True)) + r")(?![\w-])"
+)
+
+
+def words() -> Section:
+    """The words that links of the page lead to, with their definitions."""
+    rows = "".join(
+        f'<div><dt>{esc(term.word)}</dt><dd id="{_term_id(term.word)}">{esc(term.meaning)}</dd></div>'
+        for term in TERMS.values()
+    )
+    return section("words", "Words", folded("What the words mean", f'<dl class="words">{rows}</dl>'))
+
+
+def paragraph(text: object, css_class: str = "", *, terms: bool = False) -> str:
+    """A paragraph; with `terms` its words are explained."""
     kind = f' class="{css_class}"' if css_class else ""
-    return f"<ul{kind}>" + "".join(f"<li>{esc(item)}</li>" for item in items) + "</ul>"
+    return f"<p{kind}>{explained(text) if terms else esc(text)}</p>"
+
+
+def bullets(items: Iterable[object], css_class: str = "", *, terms: bool = False) -> str:
+    """A list; with `terms` its words are explained."""
+    kind = f' class="{css_class}"' if css_class else ""
+    return f"<ul{kind}>" + "".join(f"<li>{explained(item) if terms else esc(item)}</li>" for item in items) + "</ul>"
+
+
+def folded(summary: str, body: str) -> str:
+    """A part for experts, which opens when it is asked for, and in print."""
+    return f"<details><summary>{esc(summary)}</summary>\n{body}</details>\n" if body else ""
 
 
 class Section(str):
@@ -73,28 +220,35 @@ def table(
     css_class: str = "",
     marked: Iterable[int] = (),
 ) -> str:
-    """A table in a box that scrolls by itself; the first cell of each row is its header.
+    """A table; the first cell of each row is its header. On a phone each row becomes a block with its columns named.
 
-    `numeric`: columns set in figures and to the right; `marked`: rows that stand out.
+    `numeric`: columns set in figures and to the right; `marked`: rows that stand out. The roles keep it a table for
+    screen readers where the style sheet makes blocks of its rows.
     """
     right, strong = set(numeric), set(marked)
     number = ' class="n"'
-    head = "".join(f'<th scope="col"{number if i in right else ""}>{esc(h)}</th>' for i, h in enumerate(header))
+    head = "".join(
+        f'<th scope="col" role="columnheader"{number if i in right else ""}>{esc(h)}</th>' for i, h in enumerate(header)
+    )
     lines = []
     for index, row in enumerate(rows):
-        cells = [f'<th scope="row"{number if 0 in right else ""}>{esc(row[0])}</th>']
-        cells += [f"<td{number if i in right else ''}>{esc(cell)}</td>" for i, cell in enumerate(row[1:], start=1)]
-        lines.append(f"<tr{' class=' + chr(34) + 'marked' + chr(34) if index in strong else ''}>{''.join(cells)}</tr>")
+        cells = [f'<th scope="row" role="rowheader"{number if 0 in right else ""}>{esc(row[0])}</th>']
+        cells += [
+            f'<td role="cell" data-label="{esc(header[i])}"{number if i in right else ""}>{esc(cell)}</td>'
+            for i, cell in enumerate(row[1:], start=1)
+        ]
+        kind = ' class="marked"' if index in strong else ""
+        lines.append(f'<tr role="row"{kind}>{"".join(cells)}</tr>')
     return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{esc(caption)}">'
-        f'<table class="{css_class}"><caption><span>{esc(caption)}</span></caption><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table></div>\n"
+        f'<table class="{css_class}" role="table"><caption>{esc(caption)}</caption>'
+        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>'
+        f'<tbody role="rowgroup">{"".join(lines)}</tbody></table>\n'
     )
 
 
-def document(title: str, body: str, contents: Sequence[tuple[str, str]], data: Any) -> str:
+def document(title: str, body: str, contents: Sequence[tuple[str, str]], data: Any, script_name: str) -> str:
     """The whole file: policy, style, skip link, contents, body, data and one script."""
-    style, script = asset("page.css"), asset("page.js")
+    style, script = asset("page.css"), asset(script_name)
     policy = (
         f"default-src 'none'; script-src {digest(script)}; style-src {digest(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -110,3 +264,52 @@ def document(title: str, body: str, contents: Sequence[tuple[str, str]], data: A
         f"{body.replace('<!--contents-->', f'<nav aria-label={chr(34)}Contents{chr(34)}><ol>{links}</ol></nav>')}"
         f"{json_block('chart-data', data)}\n<script>{script}</script>\n</body>\n</html>\n"
     )
+
+
+# --- the page -----------------------------------------------------------------------------------------------
+
+Pictures = Mapping[str, Mapping[str, Drawing]]  # by chart and width
+
+
+def drawings(specs: Mapping[str, Mapping[str, Spec]]) -> Pictures:
+    """Drawings by chart and width from specifications by width and chart."""
+    drawn: dict[str, dict[str, Drawing]] = {}
+    for width, group in specs.items():
+        for name, spec in group.items():
+            drawn.setdefault(name, {})[width] = draw(spec, css_class=width)
+    return drawn
+
+
+def figure(name: str, title: str, caption: str, pictures: Pictures, *, by: str = "x") -> str:
+    """A chart in both widths with its text alternative; `by`: the axis along which the pointer looks for a value."""
+    if name not in pictures:
+        return ""
+    both = "".join(drawing.svg for drawing in pictures[name].values())
+    return (
+        f'<figure aria-labelledby="{name}-caption"><div class="plot" data-chart="{name}" data-name="{esc(title)}" '
+        f'data-by="{by}">{both}</div>'
+        f'<figcaption id="{name}-caption"><strong>{esc(title)}.</strong> {esc(caption)}</figcaption></figure>\n'
+    )
+
+
+def assemble(title: str, subtitle: str, parts: Iterable[str], pictures: Pictures, *, script: str = "page.js") -> str:
+    """The page from its parts: header, contents, main, footer."""
+    shown = [part for part in (*parts, words()) if part]
+    headings = [(part.name, part.heading) for part in shown if isinstance(part, Section)]
+    data = {name: {width: [list(p) for p in d.points] for width, d in by.items()} for name, by in pictures.items()}
+    lead = f'<p class="sub">{esc(subtitle)}</p>' if subtitle else ""
+    body = (
+        f'<header><h1>{esc(title)}</h1>{lead}</header>\n<main id="main" tabindex="-1">\n'
+        f"{''.join(shown[:1])}<!--contents-->\n{''.join(shown[1:])}</main>\n"
+        "<footer><p>Made by dosimeter. This file is complete: it loads nothing and sends nothing.</p></footer>\n"
+    )
+    return document(clean(title), body, headings, data, script)
+
+
+def write_page(text: str, path: str | Path) -> Path:
+    """Write a page where its folder exists."""
+    target = Path(path)
+    if not target.parent.is_dir() or target.is_dir():
+        raise InputError(f"path {check.show(str(path))} cannot be written: give a file name in a folder that exists.")
+    _files.write_text(target, text)
+    return target

@@ -1,6 +1,42 @@
 "use strict";
-// Shows the value nearest to the pointer, or to the arrow keys, in every chart of the page.
+// Shows the value nearest to the pointer, or to the arrow keys, in every chart, and what a word means where it stands.
 (() => {
+  // Without this script a word is a link to its definition at the end of the page.
+  const note = document.createElement("div");
+  note.id = "term-tip";
+  note.setAttribute("role", "tooltip");
+  note.hidden = true;
+  document.body.append(note);
+  let at = null;
+  const close = () => {
+    note.hidden = true;
+    at = null;
+  };
+  const explain = (link) => {
+    note.textContent = document.getElementById(link.hash.slice(1)).textContent;
+    note.hidden = false;
+    at = link;
+    const box = link.getBoundingClientRect(), wide = document.documentElement.clientWidth;
+    const left = Math.max(8, Math.min(wide - note.offsetWidth - 8, box.left));
+    const above = box.top > note.offsetHeight + 16;
+    note.style.left = left + scrollX + "px";
+    note.style.top = (above ? box.top - note.offsetHeight - 6 : box.bottom + 6) + scrollY + "px";
+  };
+  for (const link of document.querySelectorAll("a.term")) {
+    link.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && explain(link));
+    link.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && close());
+    link.addEventListener("focus", () => link.matches(":focus-visible") && explain(link));
+    link.addEventListener("blur", close);
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      event.stopPropagation();
+      if (at === link && event.pointerType !== "mouse") close();
+      else explain(link);
+    });
+  }
+  document.addEventListener("click", close);
+  document.addEventListener("keydown", (event) => event.key === "Escape" && close());
+
   const data = JSON.parse(document.getElementById("chart-data").textContent);
   const make = (name) => {
     const node = document.createElement("div");

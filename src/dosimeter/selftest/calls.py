@@ -166,15 +166,20 @@ RUN_ESTIMATORS: dict[str, Estimator] = {
 
 
 class _Model:
-    """A model whose loss on a record falls as the record's score rises; a record is its own row number."""
+    """A model whose loss on a record falls as the record's score rises; a record is a number of its own.
+
+    The numbers are shuffled: members come first, and in a random split what a record holds does not tell its side.
+    """
 
     def __init__(self, scores: FloatArray, labels: Any = None) -> None:
-        self.x = np.arange(scores.size, dtype=float)[:, None]
+        order = np.random.default_rng(scores.size).permutation(scores.size)
+        self.x = order.astype(float)[:, None]
         self.y = np.zeros(scores.size, int) if labels is None else np.asarray(labels)
         right = special.expit(scores / 4)
         classes = max(2, int(self.y.max()) + 1)
         self._outputs = np.repeat(((1 - right) / (classes - 1))[:, None], classes, axis=1)
         self._outputs[np.arange(scores.size), self.y] = right
+        self._outputs = self._outputs[np.argsort(order)]
 
     def __call__(self, x: Any) -> FloatArray:
         return self._outputs[np.asarray(x)[:, 0].astype(int)]

@@ -10,9 +10,12 @@ import numpy.typing as npt
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, InputError
 from dosimeter.records import array, class_numbers, numbers, pair, parted
+from dosimeter.training.asking import Observed, observed
 from dosimeter.training.chain import chain, torch_module
+from dosimeter.training.devices import generator
+from dosimeter.training.draws import checked_augmentation
 from dosimeter.training.neighbour import Neighbour
-from dosimeter.training.recipe import Recipe
+from dosimeter.training.recipe import Augment, Recipe
 
 
 def records(data: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
@@ -30,17 +33,37 @@ def checked(
     members = memberships(given, len(x))
     each = seeds(numbers, len(members))
     watched(neighbour, recipe(how), len(x), members)
+    how.rates(how.length(int(members.sum(axis=1).min())))  # refuses a schedule that is too short
     return x, y, members, each
 
 
 def suited(
-    template: Any, x: npt.NDArray[Any], y: npt.NDArray[np.int64], asked: Any
+    template: Any, recipe: Recipe, x: npt.NDArray[Any], y: npt.NDArray[np.int64], asked: Any
 ) -> tuple[npt.NDArray[Any], dict[str, npt.NDArray[Any]]]:
     """Features in the type that the model takes, and what it is asked about."""
     x = cast(x, template)
-    questions = evaluation(asked, x, y, template)
+    questions = evaluation(asked.records if isinstance(asked, Observed) else asked, x, y, template)
     outputs(template, x, y)
+    if isinstance(asked, Observed):
+        if "asked_y" not in questions:
+            raise InputError("a function that is given the model needs labels; pass Observed(function, (X, y)).")
+        observed(asked.function, template, questions["asked"][:2], questions["asked_y"][:2])
+    if recipe.augment is not None:
+        augmentation(recipe.augment, x)
     return x, questions
+
+
+def augmentation(augment: Augment, x: npt.NDArray[Any]) -> None:
+    """Refuse an augmentation that fails on the first records, or makes something else of them."""
+    try:
+        checked_augmentation(augment, torch_module().from_numpy(x[:2].copy()), generator("cpu", 0))
+    except InputError:
+        raise
+    except Exception as error:  # the function is the caller's
+        raise InputError(
+            f"augment raised {type(error).__name__} for records of shape {x[:2].shape} "
+            f"({check.show(str(error), 120)}); repair it."
+        ) from None
 
 
 def recipe(value: Any) -> Recipe:
@@ -147,6 +170,9 @@ def watched(neighbour: Neighbour | None, recipe: Recipe, count: int, members: Bo
         raise InputError(f"neighbour must be a Neighbour, got {check.show(neighbour)}; pass Neighbour(removed=0).")
     if recipe.dp is None:
         raise InputError("neighbour needs a recipe with DP-SGD; pass Recipe(dp=Privacy(…), …).")
+    if recipe.augment is not None or recipe.dp.microbatches is not None:
+        what = "augment" if recipe.augment is not None else "microbatches"
+        raise InputError(f"neighbour watches the gradients of single records as they are; leave {what} out of it.")
     rows = [row for row in (neighbour.removed, neighbour.added) if row is not None]
     for row in rows:
         if row >= count:

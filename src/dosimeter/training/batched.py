@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,11 @@ from dosimeter import engine as engines
 from dosimeter._validate import BoolArray, InputError
 from dosimeter.engine import Store, Task
 from dosimeter.training import arguments, groups
+from dosimeter.training.asking import Observed
+from dosimeter.training.cargo import Cargo, packed
 from dosimeter.training.chain import torch_module
-from dosimeter.training.groups import Cargo, Factory, TrainGroup
+from dosimeter.training.devices import device_kind, gpus_of, require_device
+from dosimeter.training.groups import Factory, TrainGroup
 from dosimeter.training.identity import Identity, identity
 from dosimeter.training.neighbour import Neighbour, Transcript
 from dosimeter.training.planning import Plan, plan
@@ -41,6 +44,7 @@ class Trained:
         transcript: What its steps show, with `neighbour` or canaries.
         cached: Whether it was found in the store.
         key: The name of its group there.
+        observed: What a function saw of the model, with `evaluate_on=Observed(…)`.
     """
 
     index: int
@@ -53,6 +57,7 @@ class Trained:
     transcript: Transcript | None = None
     cached: bool = False
     key: str | None = None
+    observed: npt.NDArray[np.float64] | None = None
 
     def module(self, factory: Factory) -> Any:
         """The model as a module in eval mode; needs `return_models=True`."""
@@ -94,7 +99,8 @@ def train_many(
         data: The pair (X, y).
         memberships: Booleans (models, records): who is trained on what.
         seeds: One seed for each model.
-        evaluate_on: What to ask each trained model: "data" (all records), records, or a pair (records, labels).
+        evaluate_on: What to ask each trained model: "data" (all records), records, a pair (records, labels), or
+            `Observed(function, …)` for a function that is given the model as well.
         strategy: "auto", "dense", "convolutional", "functional" or "sequential".
         group: How many models train together; "probe" measures which number is fastest.
         return_models: Whether the parameters come back too.
@@ -117,21 +123,28 @@ def train_many(
     """
     torch_module()
     x, y, members, numbers = arguments.checked(data, memberships, seeds, recipe, neighbour)
-    known, template = _known(factory, key, store), groups.started(factory, 0)
-    x, asked = arguments.suited(template, x, y, evaluate_on)
+    if not str(engine).startswith("ray"):  # a cluster may have the GPUs that this machine lacks
+        require_device(recipe.device)
+    known, template = _known(factory, key, store), groups.started(factory, 0, recipe.precision)
+    observe = evaluate_on.function if isinstance(evaluate_on, Observed) else None
+    x, asked = arguments.suited(template, recipe, x, y, evaluate_on)
     picked = plan(template, recipe, (x, y), members, strategy, group, workers)
     inside = engine == "inline" or (engine == "local" and picked.workers == 1 and timeout is None)
-    cargo = Cargo(factory) if inside else Cargo.packed(factory, known.modules)
+    own_functions = (factory, recipe.augment, observe)
+    cargo = _cargo(own_functions, known, inside=inside)
     if cargo is None:
-        inside, cargo, picked = True, Cargo(factory), _alone(picked)
+        inside, picked = True, _alone(picked)
+        cargo = [Cargo(function) for function in own_functions]
     own = bool(asked) and asked["asked"] is not x
     common = {
         **_named(known, factory, template, x, keyed=store is not None),
-        **_asked_for(recipe, picked.strategy, return_models, neighbour),
+        **_asked_for(recipe, picked.strategy, return_models, neighbour, keyed=store is not None),
         "asked": None if not asked else "records" if own else "data",
+        **({} if observe is None else {"observed": identity(observe, strict=store is not None).text}),
     }
+    sent = [None if function is None else one for function, one in zip(own_functions, cargo, strict=True)]
     results = engines.run(
-        TrainGroup(cargo),
+        TrainGroup(cargo[0], sent[1], recipe.device, sent[2]),
         _tasks(common, members, numbers, picked.group),
         shared={"x": x, "y": y, **(asked if own else {})},
         engine="inline" if inside else engine,
@@ -142,8 +155,20 @@ def train_many(
         memory=memory,
         progress=progress,
         keep_workers=True,
+        gpus=gpus_of(recipe.device),
     )
     return _models(results, picked)
+
+
+def _cargo(functions: tuple[Any, ...], known: Identity, *, inside: bool) -> list[Cargo] | None:
+    """The caller's functions on their way to a task, or None if one of them cannot go to another process."""
+    if inside:
+        return [Cargo(function) for function in functions]
+    sent = []
+    for at, function in enumerate(functions):
+        modules = known.modules if at == 0 or function is None else _known(function, None, None).modules
+        sent.append(Cargo.packed(function, modules))
+    return None if any(one is None for one in sent) else [one for one in sent if one is not None]
 
 
 def _alone(picked: Plan) -> Plan:
@@ -164,9 +189,18 @@ def _named(known: Identity, factory: Factory, template: Any, x: npt.NDArray[Any]
     return {"factory": known.text, "model": _identity(factory, template, x)}
 
 
-def _asked_for(recipe: Recipe, strategy: str, state: bool, neighbour: Neighbour | None) -> dict[str, Any]:
+def _asked_for(
+    recipe: Recipe, strategy: str, state: bool, neighbour: Neighbour | None, *, keyed: bool
+) -> dict[str, Any]:
     rows = None if neighbour is None else [neighbour.removed, neighbour.added]
-    return {"recipe": asdict(recipe), "strategy": strategy, "state": bool(state), "neighbour": rows}
+    values = recipe.to_dict()
+    if "device" in values:  # one GPU is as good as the next
+        values["device"] = device_kind(recipe.device)
+    if values.get("device") == "cpu":
+        del values["device"]
+    if recipe.augment is not None:
+        values["augment"] = identity(recipe.augment, strict=keyed).text
+    return {"recipe": values, "strategy": strategy, "state": bool(state), "neighbour": rows}
 
 
 def _tasks(common: dict[str, Any], members: BoolArray, seeds: list[int], size: int) -> list[Task]:
@@ -175,7 +209,7 @@ def _tasks(common: dict[str, Any], members: BoolArray, seeds: list[int], size: i
     for at in range(0, len(members), size):
         rows, own = members[at : at + size], seeds[at : at + size]
         even = bool(np.ptp(rows.sum(axis=1)) == 0)
-        given = {**common, "members": [groups.packed(row) for row in rows], "seeds": own, "even": even}
+        given = {**common, "members": [packed(row) for row in rows], "seeds": own, "even": even}
         tasks.append(Task("train", given, own[0]))
     return tasks
 

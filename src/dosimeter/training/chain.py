@@ -6,7 +6,7 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-from dosimeter import _optional
+from dosimeter._validate import require
 
 WEIGHED = ("linear", "convolution")  # the steps that have parameters
 
@@ -24,7 +24,7 @@ class Layer:
 
 def torch_module() -> Any:
     """The torch package, or the name of the extra that brings it."""
-    return _optional.require("torch", extra="torch", caller="dosimeter.training")
+    return require("torch", extra="torch", caller="dosimeter.training")
 
 
 @dataclass(frozen=True)

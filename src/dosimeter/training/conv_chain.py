@@ -131,7 +131,7 @@ class _Columns:
     """The first convolution: what lies under the window at each place as a matrix, a row of ones for the bias."""
 
     def __init__(self, part: Any) -> None:
-        self.part, self.columns = part, torch_module().empty(0)
+        self.part, self.columns = part, part.weight.detach().new_empty(0)
 
     def forward(self, x: Any) -> Any:
         torch, part = torch_module(), self.part
@@ -146,8 +146,8 @@ class _Columns:
         window, (every, plane, row, _) = channels * high * wide, x.stride()
         shape = (count, window + (part.bias is not None), self.places[0] * self.places[1])
         if self.columns.shape != shape:
-            self.columns = torch.ones(shape, dtype=x.dtype)
-            self.output = torch.empty(count, shape[2], part.out_channels, dtype=x.dtype)
+            self.columns = x.new_ones(shape)
+            self.output = x.new_empty(count, shape[2], part.out_channels)
         moved = x.as_strided(
             (count, channels, high, wide, *self.places), (every, plane, row * tall, broad, row * down, right)
         )

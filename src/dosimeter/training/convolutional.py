@@ -13,10 +13,11 @@ from typing import Any
 
 from dosimeter.training.chain import obstacle, torch_module
 from dosimeter.training.conv_chain import ConvChain
+from dosimeter.training.devices import forward
 from dosimeter.training.draws import Draws
 from dosimeter.training.neighbour import Neighbour, Transcript
 from dosimeter.training.recipe import Recipe
-from dosimeter.training.steps import Private, divisible, log, losses, move, optimiser, parts
+from dosimeter.training.steps import Private, divisible, log, losses, move, on, optimiser, parts, set_rate
 
 PIECE = 2**24  # numbers of one layer's unfolded inputs and gradients that are held at once
 
@@ -69,7 +70,8 @@ def train(
     """Train modules one after another, in place."""
     torch = torch_module()
     x, y = data
-    chains = [None if recipe.dp or obstacle(module) else ConvChain.read(module, x[:2]) for module in modules]
+    own = recipe.dp is not None or recipe.precision == "bf16"  # autograd has it: the chain knows one type of numbers
+    chains = [None if own or obstacle(module) else ConvChain.read(module, x[:2]) for module in modules]
     best = torch.channels_last if chains[0] is not None else layout(modules[0], x[:2])
     x = x.contiguous(memory_format=best)
     transcripts = []
@@ -88,27 +90,28 @@ def _train(
     draws: Draws,
     neighbour: Neighbour | None,
 ) -> Transcript | None:
-    torch = torch_module()
     x, y = data
     divisible(module, recipe)
     parameters = list(module.parameters())
+    ask, rates = forward(module, recipe.precision, x.device), recipe.rates(draws.steps)
     optimise = optimiser(parameters, recipe)
     watch = log(recipe, [draws], neighbour, (x, y), parameters)
     private = ghost = None
     if recipe.dp is not None:
-        private, ghost = Private(parameters, recipe, draws, watch), Ghost(module, recipe.dp.clip)
+        private, ghost = Private(parameters, recipe, draws, watch), Ghost(module, recipe.dp.clip, ask)
     try:
-        for batch in draws.batches():
-            rows = torch.from_numpy(batch)
+        for step, batch in enumerate(draws.batches()):
+            xs, ys, rows = draws.fetch(x, y, on(batch, x))
             optimise.zero_grad()
             if by_hand is not None:
                 for part in parts(rows, recipe.accumulate):
-                    by_hand.add_gradients(x.index_select(0, part), y.index_select(0, part), len(rows))
+                    by_hand.add_gradients(xs.index_select(0, part), ys.index_select(0, part), len(rows))
             elif private is None:
                 for part in parts(rows, recipe.accumulate):
-                    losses(module(x[part]), y[part]).sum().div(len(rows)).backward()
+                    losses(ask(xs[part]), ys[part]).sum().div(len(rows)).backward()
             else:
-                private.step(lambda at, ghost=ghost: ghost.clipped_sum(x[at], y[at]), rows)
+                private.step(lambda at, ghost=ghost, xs=xs, ys=ys: ghost.clipped_sum(xs[at], ys[at]), rows)
+            set_rate(optimise, rates, step)
             move(optimise, parameters)
     finally:
         if ghost is not None:
@@ -119,9 +122,9 @@ def _train(
 class Ghost:
     """Clipped sums of a module whose parameters are those of Linear and Conv2d layers, each used once in a forward."""
 
-    def __init__(self, module: Any, clip: float) -> None:
+    def __init__(self, module: Any, clip: float, ask: Any = None) -> None:
         torch = torch_module()
-        self.module, self.clip = module, clip
+        self.module, self.clip, self.ask = module, clip, ask or module
         kinds = (torch.nn.Linear, torch.nn.Conv2d)
         self.parts = [part for part in module.modules() if type(part) in kinds]
         self.seen: dict[Any, tuple[Any, Any]] = {}
@@ -151,21 +154,26 @@ class Ghost:
         for parameter in parameters:  # only δ is wanted from the backward pass, not the sums
             parameter.requires_grad_(False)
         try:
-            total = losses(self.module(x), y).sum()
+            total = losses(self.ask(x), y).sum()
             parts = [part for part in self.parts if part in self.seen]
             deltas = torch.autograd.grad(total, [self.seen[part][1] for part in parts], materialize_grads=True)
         finally:
             for parameter in parameters:
                 parameter.requires_grad_(True)
         with torch.no_grad():
-            squares = torch.zeros(len(x), dtype=x.dtype)
-            for part, delta in zip(parts, deltas, strict=True):
-                squares += _squared_norms(part, self.seen[part][0], delta)
+            # In the type of the parameters: a norm that is rounded to bfloat16 would let a record move the sum too far.
+            kept = [
+                (part, self.seen[part][0].to(part.weight.dtype), delta.to(part.weight.dtype))
+                for part, delta in zip(parts, deltas, strict=True)
+            ]
+            squares = x.new_zeros(len(x))
+            for part, a, delta in kept:
+                squares += _squared_norms(part, a, delta)
             factor = (self.clip / squares.sqrt()).clamp_(max=1.0)
             found: dict[Any, Any] = {}
-            for part, delta in zip(parts, deltas, strict=True):
+            for part, a, delta in kept:
                 scaled = delta * factor.view(-1, *[1] * (delta.ndim - 1))
-                found[part.weight], bias = _sums(part, self.seen[part][0], scaled)
+                found[part.weight], bias = _sums(part, a, scaled)
                 if part.bias is not None:
                     found[part.bias] = bias
             self.seen.clear()

@@ -19,7 +19,7 @@ from dosimeter.training.chain import Layer, torch_module
 from dosimeter.training.draws import Draws, blocks
 from dosimeter.training.neighbour import Neighbour, Transcript
 from dosimeter.training.recipe import Recipe
-from dosimeter.training.steps import CanarySums, Log, log
+from dosimeter.training.steps import CanarySums, Log, adaptive, log, on, set_rate
 
 ALIGN = 8  # batches are padded to a multiple of this many records
 CACHE_LINE = 16  # parameters start at a multiple of this many numbers
@@ -62,8 +62,10 @@ class _DenseGroup:
         self, torch: Any, modules: list[Any], layers: list[Layer], recipe: Recipe, x: Any, y: Any, draws: list[Draws]
     ) -> None:
         self.torch, self.modules, self.layers, self.recipe = torch, modules, layers, recipe
-        self.x, self.models, self.draws = x.numpy(), len(modules), draws
+        self.device = x.device
+        self.x, self.models, self.draws = x.numpy() if x.device.type == "cpu" else x, len(modules), draws
         self.dtype = next(modules[0].parameters()).dtype
+        self.like: dict[str, Any] = {"dtype": self.dtype, "device": self.device}
         self.single = layers[-1].outputs <= 2
         self.y = y.to(self.dtype) if self.single else _compact(torch, y)
         self.names = [
@@ -77,7 +79,7 @@ class _DenseGroup:
         self.across = {name: part.transpose(1, 2) for name, part in self.parts.items()}
         self.sums = [part.view(self.models, -1) for part in self.moves.values()]
         if self.single:
-            self.signs = torch.tensor([-1.0, 1.0][-layers[-1].outputs :], dtype=self.dtype)
+            self.signs = torch.tensor([-1.0, 1.0][-layers[-1].outputs :], **self.like)
             self.unit_norm = torch.linalg.vector_norm(self.signs)  # ‖δ‖ where e = 1
             weight, bias = self.names[-1]
             self.tops = {name: self.parts[name].split(1, dim) for name, dim in ((weight, 1), (bias, 2)) if name}
@@ -86,9 +88,10 @@ class _DenseGroup:
             for model, module in enumerate(modules):
                 part[model].copy_(module.get_parameter(name).view(part[model].shape))
         self.adam = None
-        if recipe.optimiser == "adam":
+        self.rates, self.taken, self.rate = recipe.rates(draws[0].steps), 0, recipe.learning_rate
+        if recipe.optimiser != "sgd":
             self.weights.grad = self.velocity
-            self.adam = torch.optim.Adam(
+            self.adam = adaptive(recipe)(
                 [self.weights], lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
             )
         first = draws[0].members
@@ -98,7 +101,7 @@ class _DenseGroup:
         self.noise: Any = None
         if recipe.dp is not None:
             self.norms = torch.linalg.vector_norm(x, dim=1)
-            self.biases = torch.tensor([float(layer.bias) for layer in layers], dtype=self.dtype).view(-1, 1, 1, 1)
+            self.biases = torch.tensor([float(layer.bias) for layer in layers], **self.like).view(-1, 1, 1, 1)
             if recipe.dp.noise_multiplier:
                 self._prepare_noise(sum(sizes))
                 self._scale_noise(np.full(self.models, recipe.dp.noise_multiplier * recipe.dp.clip))
@@ -107,7 +110,7 @@ class _DenseGroup:
 
     def _prepare_noise(self, total: int) -> None:
         """Room for the noise of a step, a row for each model, and the parts of it that go to each parameter."""
-        self.noise = self.torch.empty(self.models, total, dtype=self.dtype)
+        self.noise = self.torch.empty(self.models, total, **self.like)
         self.noise_of = {}
         for name, part in self.moves.items():
             start = self.offsets[name]
@@ -120,13 +123,13 @@ class _DenseGroup:
         self.deviations = deviations
         scales = (deviations / self.divisors).tolist()
         self.noise_scale = scales[0] if len(set(scales)) == 1 else None
-        self.noise_scales = self.torch.tensor(scales, dtype=self.dtype).view(-1, 1, 1)
+        self.noise_scales = self.torch.tensor(scales, **self.like).view(-1, 1, 1)
 
     def _flat(self) -> tuple[Any, dict[str, Any]]:
         """One flat tensor for all models and its contiguous parts by the name of the parameter."""
         sizes = [self.models * parameter.numel() for parameter in self.modules[0].parameters()]
         starts = np.cumsum([0, *(-(-size // CACHE_LINE) * CACHE_LINE for size in sizes)]).tolist()
-        flat, parts = self.torch.zeros(starts[-1], dtype=self.dtype), {}
+        flat, parts = self.torch.zeros(starts[-1], **self.like), {}
         for (name, parameter), start, size in zip(self.modules[0].named_parameters(), starts, sizes, strict=False):
             rows = parameter.shape[0] if parameter.ndim == 2 else 1
             parts[name] = flat[start : start + size].view(self.models, rows, -1)
@@ -140,7 +143,7 @@ class _DenseGroup:
 
     def marks(self, rows: list[IntArray]) -> list[list[Any]]:
         """Labels of the records of some steps and, with DP, their norms: so many at once are found in the cache."""
-        index = self.torch.from_numpy(np.concatenate([part.ravel() for part in rows]))
+        index = on(np.concatenate([part.ravel() for part in rows]), self.y)
         labels = self.y.index_select(0, index)
         found = [labels.long() if labels.dtype is self.torch.uint8 else labels]
         if self.recipe.dp is not None:
@@ -182,9 +185,13 @@ class _DenseGroup:
     def _move(self) -> None:
         """One pass moves all weights."""
         if self.adam is None:
-            self.weights.add_(self.velocity, alpha=-self.recipe.learning_rate)
+            if self.rates is not None:
+                self.rate = float(self.rates[self.taken])
+            self.weights.add_(self.velocity, alpha=-self.rate)
         else:
+            set_rate(self.adam, self.rates, self.taken)
             self.adam.step()
+        self.taken += 1
 
     def _deltas(self, buffers: _Buffers, factor: Any) -> None:
         """δ of each record at every layer, clipped with DP, and times the record's factor."""
@@ -216,7 +223,7 @@ class _DenseGroup:
                 self.scales.clear()
             sizes = [drawn.divisor or max(1, count) for drawn, count in zip(self.draws, counts.tolist(), strict=True)]
             scale = (np.arange(width) < counts[:, None]) / np.array(sizes)[:, None]
-            self.scales[key] = self.torch.from_numpy(scale).to(self.dtype).unsqueeze(2)
+            self.scales[key] = on(scale, self.weights).to(self.dtype).unsqueeze(2)
         return self.scales[key]
 
     def _forward(self, buffers: _Buffers) -> None:
@@ -331,7 +338,7 @@ class _DenseGroup:
         """
         differs, terms, squares = watch.differs(step), None, np.zeros(self.models)
         if differs.any():
-            terms = self._terms(watch, self.torch.from_numpy(differs).to(self.dtype))
+            terms = self._terms(watch, on(differs, self.weights).to(self.dtype))
             for layer, (p, q) in zip(self.layers, terms, strict=True):
                 squares += self._squares(layer, p, q)
         deviations = watch.note(step, np.sqrt(squares))
@@ -360,19 +367,19 @@ class _DenseGroup:
         products = q @ q.transpose(1, 2)
         if layer.bias:
             products[:, 0, 0] += 1
-        squares: FloatArray = (products * (p @ p.transpose(1, 2))).sum((1, 2)).clamp_(min=0).numpy()
+        squares: FloatArray = (products * (p @ p.transpose(1, 2))).sum((1, 2)).clamp_(min=0).cpu().numpy()
         return squares
 
     def along(self, difference: list[tuple[Any, Any]]) -> FloatArray | float:
         """⟨noise on the sum, Δ⟩ of each model in the step just taken."""
         if self.noise is None:
             return 0.0
-        inner = self.torch.zeros(self.models, dtype=self.torch.float64)
+        inner = self.torch.zeros(self.models, dtype=self.torch.float64, device=self.device)
         for (weight, bias), (p, q) in zip(self.names, difference, strict=True):
             inner += (self.torch.bmm(q, self.noise_of[weight].transpose(1, 2)) * p).sum((1, 2))
             if bias is not None:
                 inner += (self.noise_of[bias][:, 0] * p[:, 0]).sum(1)
-        found: FloatArray = inner.numpy() * self.deviations
+        found: FloatArray = inner.cpu().numpy() * self.deviations
         return found
 
 
@@ -388,7 +395,7 @@ class _Buffers:
         self.group, self.one_input, self.filled = group, one_input, False
 
         def empty(*shape: int) -> Any:
-            return torch.empty(shape, dtype=group.dtype)
+            return torch.empty(shape, **group.like)
 
         sizes = [layer.outputs for layer in group.layers]
         logits = [*sizes[:-1], 1] if group.single else sizes
@@ -405,8 +412,8 @@ class _Buffers:
         self.top = self.outputs[-1] if group.single else self.deltas[-1]
         self.below_top = [self.input, *self.outputs][-2].transpose(1, 2)
         self.across = [delta.transpose(1, 2) for delta in self.deltas]
-        self.ones = torch.ones((1, 1, width), dtype=group.dtype).expand(models, -1, -1)
-        self.minus_one = torch.full((models, width, 1), -1.0, dtype=group.dtype)
+        self.ones = torch.ones((1, 1, width), **group.like).expand(models, -1, -1)
+        self.minus_one = torch.full((models, width, 1), -1.0, **group.like)
         if group.recipe.dp is not None:  # norms of the input and of δ at each layer, of each record
             self.norms = empty(2, len(sizes), models, width, 1)
             self.squares = empty(2, len(sizes), models, width, 1)
@@ -420,7 +427,11 @@ class _Buffers:
 
     def fill(self, rows: IntArray, marks: list[Any]) -> None:
         """Fetch the records of the rows; their labels and norms are given."""
-        np.take(self.group.x, rows.ravel(), axis=0, out=self.rows.numpy(), mode="clip")  # beats index_select
+        x = self.group.x
+        if isinstance(x, np.ndarray):
+            np.take(x, rows.ravel(), axis=0, out=self.rows.numpy(), mode="clip")  # beats index_select
+        else:
+            self.group.torch.index_select(x, 0, on(rows.ravel(), x), out=self.rows)
         self.labels = marks[0].expand(self.group.models, -1, -1)
         if len(marks) > 1:
             self.norms[0, 0] = marks[1]
@@ -429,5 +440,5 @@ class _Buffers:
 
 def _compact(torch: Any, y: Any) -> Any:
     """Classes as bytes, where they fit: labels at random places are then found in the cache."""
-    whole = not y.is_floating_point() and len(y) > 0
+    whole = not y.is_floating_point() and len(y) > 0 and y.device.type == "cpu"
     return y.to(torch.uint8) if whole and int(y.min()) >= 0 and int(y.max()) < 256 else y

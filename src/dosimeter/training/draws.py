@@ -7,24 +7,27 @@ from typing import Any
 
 import numpy as np
 
-from dosimeter._validate import BoolArray, IntArray
+from dosimeter import _validate as check
+from dosimeter._validate import BoolArray, InputError, IntArray
 from dosimeter.training.chain import torch_module
+from dosimeter.training.devices import generator
 from dosimeter.training.neighbour import Neighbour
-from dosimeter.training.recipe import Recipe
+from dosimeter.training.recipe import Augment, Recipe
 
 
 class Draws:
     """The random choices of one model; start, batches, noise and canaries are streams of their own."""
 
     def __init__(self, seed: int, recipe: Recipe, members: IntArray) -> None:
-        start, batches, noise, layers, canaries = np.random.SeedSequence(seed).spawn(5)
+        start, batches, noise, layers, canaries, slots, augment = np.random.SeedSequence(seed).spawn(7)
         self.recipe, self.members = recipe, np.asarray(members, np.int64)
         self.pool = self.members  # what batches are drawn from
         self.start, self.layers = _torch_seed(start), _torch_seed(layers)
         self.steps = recipe.length(len(self.members))
         self._batches, self._noise_seed = np.random.default_rng(batches), _torch_seed(noise)
-        self._canaries = canaries
+        self._canaries, self._slots, self._augment_seed = canaries, np.random.default_rng(slots), _torch_seed(augment)
         self._noise: Any = None
+        self._augment: Any = None
         self._slot: int | None = None
         self.differs = np.zeros(self.steps, bool)
 
@@ -41,7 +44,8 @@ class Draws:
     @property
     def divisor(self) -> int | None:
         """What sums of gradients are divided by: a public number with DP, else the records of each batch (None)."""
-        return None if self.recipe.dp is None else self.size
+        dp = self.recipe.dp
+        return None if dp is None else dp.microbatches or self.size
 
     def watch(self, neighbour: Neighbour, alike: bool = False) -> None:
         """Let the batches of D and D' be the same but for the record in which they differ; before any is drawn.
@@ -104,11 +108,54 @@ class Draws:
                     turns = rng.integers(passes, size=included.size)
                 yield included & (turns == step % passes)
 
+    def slots(self, count: int) -> IntArray:
+        """The micro-batch of each of the records of the next batch.
+
+        Fixed batches are cut into equal parts. In others each record has a slot of its own choice, so that none moves
+        the others into another micro-batch by being there: one record changes one clipped mean.
+        """
+        assert self.recipe.dp is not None and self.recipe.dp.microbatches is not None
+        assert self.recipe.batch_size is not None
+        number = self.recipe.dp.microbatches
+        if self.full or self.recipe.sampling == "poisson":
+            return self._slots.integers(number, size=count)
+        return np.arange(count) // (self.recipe.batch_size // number)
+
+    def fetch(self, x: Any, y: Any, rows: Any) -> tuple[Any, Any, Any]:
+        """Records, labels and the rows of them that are the batch: with an augmentation, newly made ones."""
+        if self.recipe.augment is None:
+            return x, y, rows
+        made = self.augmented(x[rows])
+        return made, y[rows], torch_module().arange(len(rows), device=rows.device)
+
+    def augmented(self, records: Any) -> Any:
+        """What the recipe's augmentation makes of the records of a batch; with DP, of one after another."""
+        augment = self.recipe.augment
+        if augment is None or not len(records):
+            return records
+        if self._augment is None:
+            self._augment = generator(records.device, self._augment_seed)
+        parts = [records] if self.recipe.dp is None else records.split(1)
+        return torch_module().cat([checked_augmentation(augment, part, self._augment) for part in parts])
+
     def noise(self, out: Any) -> None:
         """Fill a flat tensor with the standard normal noise of the next step, parameters in the module's order."""
         if self._noise is None:  # torch's generator takes less than half the time of NumPy's
-            self._noise = torch_module().Generator().manual_seed(self._noise_seed)
+            self._noise = generator(out.device, self._noise_seed)
         out.normal_(generator=self._noise)
+
+
+def checked_augmentation(augment: Augment, records: Any, draws_from: Any) -> Any:
+    """What an augmentation makes of records, if it is records of the same shape and type."""
+    made = augment(records, draws_from)
+    torch = torch_module()
+    if not isinstance(made, torch.Tensor) or made.shape != records.shape or made.dtype != records.dtype:
+        found = f"shape {tuple(made.shape)}, {made.dtype}" if isinstance(made, torch.Tensor) else check.show(made)
+        raise InputError(
+            f"augment must return records of shape {tuple(records.shape)} and type {records.dtype}, as it got them; "
+            f"got {found}; crop, pad or cast back inside it."
+        )
+    return made
 
 
 def _torch_seed(sequence: np.random.SeedSequence) -> int:

@@ -23,11 +23,13 @@ from dosimeter import engine as engines
 from dosimeter._validate import BoolArray, InputError, IntArray
 from dosimeter.engine import Result, Store, Task
 from dosimeter.engine.work import KilledError, killed, signal_name
-from dosimeter.records import array
+from dosimeter.records import array, pair
 from dosimeter.training import arguments
-from dosimeter.training.groups import Arrays, Cargo, packed, unpacked
+from dosimeter.training.asking import Observed, observed, predictor_of
+from dosimeter.training.cargo import Arrays, Cargo, packed, unpacked
+from dosimeter.training.devices import gpus_of, require_device
 from dosimeter.training.identity import Identity, ambient, identity
-from dosimeter.training.sources import file_hash
+from dosimeter.training.reach.sources import file_hash
 
 PLACES = ("{indices}", "{outputs}")  # what a command must use; it may use {seed} too
 SHORT = {"{out}": "{outputs}"}
@@ -63,6 +65,7 @@ class ForeignTrained:
         failed: Why there are no outputs.
         cached: Whether it was found in the store.
         key: Its name there.
+        observed: What a function saw of the model, with `evaluate=Observed(…)`.
     """
 
     index: int
@@ -71,13 +74,14 @@ class ForeignTrained:
     failed: str | None = None
     cached: bool = False
     key: str | None = None
+    observed: npt.NDArray[np.float64] | None = None
 
 
 def train_foreign(
     function: Callable[[IntArray, int], Any],
     memberships: npt.ArrayLike,
     seeds: npt.ArrayLike,
-    evaluate: npt.ArrayLike,
+    evaluate: npt.ArrayLike | Observed,
     *,
     outputs: str | None = None,
     version: str = "",
@@ -88,10 +92,13 @@ def train_foreign(
     memory: int | None = None,
     timeout: float | None = None,
     progress: bool = False,
+    device: str | None = None,
+    batch_size: int | None = None,
 ) -> Iterator[ForeignTrained]:
     """Call `function(indices, seed)` for each row of `memberships`, and ask the predictor that it returns.
 
-    A predictor has `predict_proba`, `decision_function` or `predict`, or is itself a function of records. A training
+    A predictor has `predict_proba`, `decision_function` or `predict`, is a torch module, or is itself a function of
+    records. A module is asked in eval mode and without gradients, whatever mode it was left in. A training
     that raises is tried once more; then its model is marked as failed, and the others continue.
 
     A key of the store holds everything that the function can reach: its code, the globals and modules that it names,
@@ -103,7 +110,8 @@ def train_foreign(
         function: Trains on the rows `indices` (ascending) from a seed, and returns a predictor.
         memberships: Booleans (models, records): who is trained on what.
         seeds: One seed for each model.
-        evaluate: The records that every predictor is asked about.
+        evaluate: The records that every predictor is asked about; or `Observed(function, (X, y))` for a function that
+            is given what was trained as well.
         outputs: The method of the predictor to call, instead of the first that it has.
         version: Part of the store's keys.
         engine: That of `dosimeter.engine.run`.
@@ -113,6 +121,9 @@ def train_foreign(
         memory: Bytes that all processes may use together.
         timeout: Seconds that one training may take.
         progress: Whether to show a bar.
+        device: Where a torch module that the function returns is asked; None for where it is. On a Ray cluster each
+            training gets a GPU of its own.
+        batch_size: How many records such a module is asked about at once; 1024 if None.
 
     Returns:
         An iterator over the trainings in order, as they finish.
@@ -130,20 +141,29 @@ def train_foreign(
     if not callable(function):
         raise InputError(f"function must be callable, got {check.show(function)}; pass function(indices, seed).")
     chosen, numbers = _models(memberships, seeds)
-    records = _records("evaluate", evaluate)
+    watch = evaluate if isinstance(evaluate, Observed) else None
+    asked, labels = (evaluate, None) if watch is None else pair("evaluate", watch.records, "pass (X, y)")
+    records = _records("evaluate", asked)
     count = check.whole("workers", workers, 1, "pass how many processes may work")
     engine = check.engine(engine)
+    if not engine.startswith("ray"):
+        require_device(device)
     inside = engine == "inline" or (engine == "local" and count == 1 and timeout is None)
-    known = _known(function, key, store, inside=inside)
+    known = known_function(function, key, store, inside=inside)
     cargo = Cargo(function) if inside else Cargo.packed(function, known.modules)
+    seen = None if watch is None else _watching(watch, inside=inside)
     if cargo is None:
         raise InputError(f"function cannot be sent to other processes: {check.show(function)}; pass engine='inline'.")
     kept = {"function": known.text, "settings": ambient() if inside else {}} if store is not None else _NOT_KEPT
     given = {**kept, "outputs": outputs, "records": chosen.shape[1]}
+    shared = {"evaluate": records}
+    if watch is not None:
+        given["observed"] = identity(watch.function, strict=store is not None).text
+        shared["labels"] = array("evaluate", labels)
     results = engines.run(
-        TrainForeign(cargo),
+        TrainForeign(cargo, device, batch_size, seen),
         _tasks(given, chosen, numbers),
-        shared={"evaluate": records},
+        shared=shared,
         engine="inline" if inside else engine,
         workers=count if engine == "local" or count > 1 else None,
         store=store,
@@ -151,11 +171,24 @@ def train_foreign(
         memory=memory,
         timeout=None if inside else timeout,
         progress=progress,
+        gpus=gpus_of(device),
     )
     return _in_order(results)
 
 
-def _known(function: Any, key: str | Identity | None, store: Store | None, *, inside: bool) -> Identity:
+def _watching(watch: Observed, *, inside: bool) -> Cargo:
+    """The white-box function on its way to the tasks."""
+    known = Identity("") if inside else identity(watch.function, strict=False)
+    found = Cargo(watch.function) if inside else Cargo.packed(watch.function, known.modules)
+    if found is None:
+        raise InputError(
+            f"the white-box function cannot be sent to other processes: {check.show(watch.function)}; pass "
+            "engine='inline'."
+        )
+    return found
+
+
+def known_function(function: Any, key: str | Identity | None, store: Store | None, *, inside: bool) -> Identity:
     """The function as keys of the store know it; without a store only the modules that must be sent along matter."""
     if isinstance(key, Identity):
         found = key
@@ -311,8 +344,15 @@ def _in_order(results: Iterator[Result]) -> Iterator[ForeignTrained]:
             failed = f"the training from seed {result.task.seed} failed: {result.error} (see {result.info['log']})"
             yield ForeignTrained(index, result.task.seed, failed=failed)
         else:
-            outputs = result.arrays["outputs"]
-            yield ForeignTrained(index, result.task.seed, outputs, cached=result.cached, key=result.key)
+            found = result.arrays
+            yield ForeignTrained(
+                index,
+                result.task.seed,
+                found["outputs"],
+                cached=result.cached,
+                key=result.key,
+                observed=found.get("observed"),
+            )
 
 
 class UnusableError(Exception):
@@ -324,25 +364,20 @@ class TrainForeign:
     """Calls the caller's function on the members of a task and asks the predictor that it returns."""
 
     function: Cargo
+    device: str | None = None
+    batch_size: int | None = None
+    observe: Cargo | None = None
 
     def __call__(self, task: Task, shared: Arrays) -> tuple[dict[str, Any], dict[str, Any]]:
         """A pure function of the task and the shared arrays, if the caller's is one."""
         given, records = task.arguments, shared["evaluate"]
         rows = np.flatnonzero(unpacked(given["members"], given["records"]))
         predictor = self.function.opened()(rows, task.seed)
-        return {"outputs": _checked(np.asarray(predictor_of(predictor, given["outputs"])(records)), len(records))}, {}
-
-
-def predictor_of(predictor: Any, name: str | None = None) -> Callable[[Any], Any]:
-    """The method of a trained model that answers for records, or the model itself where it is a function."""
-    if name is not None:
-        return getattr(predictor, name)
-    for method in ("predict_proba", "decision_function", "predict"):
-        if callable(getattr(predictor, method, None)):
-            return getattr(predictor, method)
-    if not callable(predictor):
-        raise TypeError(f"the function returned {check.show(predictor)}, which cannot be asked")
-    return predictor
+        ask = predictor_of(predictor, given["outputs"], self.device, self.batch_size)
+        found = {"outputs": _checked(np.asarray(ask(records)), len(records))}
+        if self.observe is not None:
+            found["observed"] = observed(self.observe.opened(), predictor, records, shared["labels"])
+        return found, {}
 
 
 def _checked(outputs: npt.NDArray[Any], count: int | None) -> npt.NDArray[Any]:

@@ -8,10 +8,11 @@ import numpy as np
 
 from dosimeter._validate import FloatArray, IntArray
 from dosimeter.training.chain import torch_module
+from dosimeter.training.devices import forward
 from dosimeter.training.draws import Draws, blocks
 from dosimeter.training.neighbour import Neighbour, Transcript
 from dosimeter.training.recipe import Recipe
-from dosimeter.training.steps import CanarySums, Log, log, losses, optimiser, parts
+from dosimeter.training.steps import CanarySums, Log, log, losses, on, optimiser, parts, set_rate
 
 GRADIENTS = 2**24  # numbers of per-example gradients that are held at once
 
@@ -31,22 +32,24 @@ def train(
     with torch.no_grad():
         stacked = {name: torch.stack([module.get_parameter(name) for module in modules]) for name in names}
     optimise = optimiser(list(stacked.values()), recipe)
-    gradient = _plain(template) if recipe.dp is None else _clipped(template, recipe.dp.clip, len(modules))
+    gradient = _gradient(template, recipe, len(modules))
     noise = None if recipe.dp is None else _Noise(stacked, recipe, draws)
-    step = 0
+    rates, step = recipe.rates(draws[0].steps), 0
     for rows, counts in blocks(draws):
         for at, count in zip(rows, counts, strict=True):
             difference = None
             if watch is not None and noise is not None:
                 difference = _difference(gradient, stacked, data, watch, step)
                 noise.deviations = watch.note(step, _lengths(difference)).tolist()
-            found = _batch(gradient, stacked, data, at, _weights(draws, at.shape[1], count), recipe.accumulate)
+            fetched, rows_at, weights = _fetched(recipe, draws, data, at, count)
+            found = _batch(gradient, stacked, fetched, rows_at, weights, recipe.accumulate)
             if noise is not None:
                 noise.add(found, None if watch is None else watch.canaries)
                 if watch is not None and difference is not None:
                     watch.projections[:, step] = noise.along(difference)
             for name, parameter in stacked.items():
                 parameter.grad = found[name]
+            set_rate(optimise, rates, step)
             with torch.no_grad():
                 optimise.step()
             step += 1
@@ -58,6 +61,47 @@ def train(
     for module in modules:
         module.eval()
     return [None] * len(modules) if watch is None else watch.transcripts()
+
+
+def _fetched(
+    recipe: Recipe, draws: list[Draws], data: tuple[Any, Any], rows: IntArray, counts: IntArray
+) -> tuple[tuple[Any, Any], IntArray, FloatArray]:
+    """The records of a step, the rows of each model in them, and their weights.
+
+    Rows are (models, width), or (models, micro-batches, width). With an augmentation the records are newly made ones,
+    those of one model after those of the other.
+    """
+    if recipe.augment is not None:
+        rows, data = _augmented(draws, data, rows, counts)
+    if recipe.dp is None or recipe.dp.microbatches is None:
+        return data, rows, _weights(draws, rows.shape[1], counts)
+    return data, *_in_slots(draws, rows, counts, recipe.dp.microbatches)
+
+
+def _augmented(
+    draws: list[Draws], data: tuple[Any, Any], rows: IntArray, counts: IntArray
+) -> tuple[IntArray, tuple[Any, Any]]:
+    torch, (x, y), index = torch_module(), data, on(rows, data[0])
+    fresh = []
+    for drawn, row, count in zip(draws, index, counts.tolist(), strict=True):
+        fresh += [drawn.augmented(x[row[:count]]), x[row[count:]]]  # padding stays as it is: it counts for nothing
+    places: IntArray = np.arange(rows.size).reshape(rows.shape)
+    return places, (torch.cat(fresh), y[index.flatten()])
+
+
+def _in_slots(draws: list[Draws], rows: IntArray, counts: IntArray, number: int) -> tuple[IntArray, FloatArray]:
+    """Rows by micro-batch, (models, number, width), and 1 / records of the micro-batch; 0 for the padding."""
+    slots = [drawn.slots(int(count)) for drawn, count in zip(draws, counts, strict=True)]
+    sizes = np.array([np.bincount(one, minlength=number) for one in slots])
+    shape = (len(draws), number, max(1, int(sizes.max())))
+    index, weights = np.broadcast_to(rows[:, :1, None], shape).copy(), np.zeros(shape)
+    for model, one in enumerate(slots):
+        order = np.argsort(one, kind="stable")
+        starts = np.cumsum(sizes[model]) - sizes[model]
+        place = np.arange(one.size) - starts[one[order]]
+        index[model, one[order], place] = rows[model, order]
+        weights[model, one[order], place] = 1 / sizes[model][one[order]]
+    return index, weights
 
 
 def _weights(draws: list[Draws], width: int, counts: IntArray) -> FloatArray:
@@ -73,9 +117,9 @@ def _batch(
     torch, (x, y) = torch_module(), data
     dtype = next(iter(stacked.values())).dtype
     total: dict[str, Any] = {}
-    for columns in parts(torch.arange(rows.shape[1]), pieces):
-        index = torch.from_numpy(rows)[:, columns]
-        found = gradient(stacked, x[index], y[index], torch.from_numpy(weights).to(dtype)[:, columns])
+    for columns in parts(torch.arange(rows.shape[1], device=x.device), pieces):
+        index = on(rows, x)[:, columns]
+        found = gradient(stacked, x[index], y[index], on(weights, x).to(dtype)[:, columns])
         total = {name: g if not total else total[name].add_(g) for name, g in found.items()}
     return total
 
@@ -93,15 +137,17 @@ def _difference(gradient: Any, stacked: dict[str, Any], data: tuple[Any, Any], w
 def _lengths(difference: Any) -> Any:
     """‖Δ‖ of each model."""
     torch = torch_module()
-    return 0.0 if difference is None else torch.linalg.vector_norm(difference, dim=1, dtype=torch.float64).numpy()
+    return 0.0 if difference is None else torch.linalg.vector_norm(difference, dim=1, dtype=torch.float64).cpu().numpy()
 
 
-def works(module: Any, x: Any, y: Any, private: bool) -> str | None:
+def works(module: Any, x: Any, y: Any, recipe: Recipe) -> str | None:
     """Why `torch.func` cannot take the module, found by one small step, or None."""
     torch = torch_module()
     stacked = {name: torch.stack([p.detach(), p.detach()]) for name, p in module.named_parameters()}
     rows = x[:2].unsqueeze(0).expand(2, *x[:2].shape), y[:2].expand(2, len(y[:2]))
-    gradient = _clipped(module, 1.0, 2) if private else _plain(module)
+    if recipe.dp is not None and recipe.dp.microbatches is not None:
+        rows = rows[0].unsqueeze(1), rows[1].unsqueeze(1)
+    gradient = _gradient(module, recipe, 2)
     try:
         gradient(stacked, *rows, torch.ones(rows[1].shape, dtype=next(iter(stacked.values())).dtype))
     except Exception as error:  # vmap refuses in many ways
@@ -109,26 +155,49 @@ def works(module: Any, x: Any, y: Any, private: bool) -> str | None:
     return None
 
 
-def _plain(template: Any) -> Any:
+def _gradient(template: Any, recipe: Recipe, models: int) -> Any:
+    """The gradient of a recipe as a function of stacked parameters, records, labels and weights."""
+    torch = torch_module()
+
+    def call(parameters: Any, x: Any) -> Any:
+        return torch.func.functional_call(template, parameters, (x,))
+
+    ask = forward(call, recipe.precision, next(template.parameters()).device)
+    if recipe.dp is None:
+        return _plain(ask)
+    return _clipped(ask, template, recipe.dp.clip, recipe.dp.microbatches, models)
+
+
+def _plain(ask: Any) -> Any:
     torch = torch_module()
 
     def loss(parameters: Any, x: Any, y: Any, weights: Any) -> Any:
-        return (losses(torch.func.functional_call(template, parameters, (x,)), y) * weights).sum()
+        return (losses(ask(parameters, x), y) * weights).sum()
 
     return torch.func.vmap(torch.func.grad(loss))
 
 
-def _clipped(template: Any, clip: float, models: int) -> Any:
-    """Weighted sums of clipped gradients; records go through in chunks, and chunks add up."""
+def _clipped(ask: Any, template: Any, clip: float, number: int | None, models: int) -> Any:
+    """Weighted sums of clipped gradients, of records or of the weighted means of `number` micro-batches.
+
+    Records or micro-batches go through in chunks, and chunks add up.
+    """
     torch = torch_module()
 
     def loss(parameters: Any, x: Any, y: Any) -> Any:
-        return losses(torch.func.functional_call(template, parameters, (x.unsqueeze(0),)), y.unsqueeze(0)).sum()
+        return losses(ask(parameters, x.unsqueeze(0)), y.unsqueeze(0)).sum()
+
+    def mean_loss(parameters: Any, x: Any, y: Any, weights: Any) -> Any:
+        return (losses(ask(parameters, x), y) * weights).sum()
 
     def one_model(parameters: Any, x: Any, y: Any, weights: Any) -> Any:
-        found = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(parameters, x, y)
+        if number is None:
+            found = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(parameters, x, y)
+        else:
+            found = torch.func.vmap(torch.func.grad(mean_loss), in_dims=(None, 0, 0, 0))(parameters, x, y, weights)
         squares = torch.stack([g.reshape(g.shape[0], -1).square().sum(1) for g in found.values()]).sum(0)
-        factor = (clip / squares.sqrt()).clamp(max=1.0) * weights
+        factor = (clip / squares.sqrt()).clamp(max=1.0)
+        factor = factor * weights if number is None else factor / number
         return {name: torch.tensordot(factor, g, dims=1) for name, g in found.items()}
 
     together = torch.func.vmap(one_model)
@@ -155,7 +224,7 @@ class _Noise:
         self.deviations = [recipe.dp.noise_multiplier * recipe.dp.clip] * len(draws)
         self.divisors = np.array([drawn.divisor for drawn in draws], np.float64)
         total = sum(parameter[0].numel() for parameter in stacked.values())
-        self.flat = torch_module().zeros(len(draws), total, dtype=next(iter(stacked.values())).dtype)
+        self.flat = next(iter(stacked.values())).new_zeros(len(draws), total)
 
     def add(self, gradients: dict[str, Any], canaries: CanarySums | None) -> None:
         """Add the canaries and the noise of the next step to gradients that are divided by the batch."""
@@ -178,5 +247,5 @@ class _Noise:
     def along(self, difference: Any) -> FloatArray:
         """⟨noise on the sum, Δ⟩ of each model in the step just taken."""
         torch = torch_module()
-        inner: FloatArray = torch.linalg.vecdot(self.flat, difference).double().numpy()
+        inner: FloatArray = torch.linalg.vecdot(self.flat, difference).double().cpu().numpy()
         return inner * np.array(self.deviations)

@@ -8,140 +8,69 @@ end with other bits than one that was not.
 
 from __future__ import annotations
 
-import base64
-import importlib
-import pickle
-import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dosimeter import _validate as check
-from dosimeter._validate import BoolArray, InputError
+from dosimeter._validate import InputError
 from dosimeter.engine import Task
 from dosimeter.training import convolutional, dense, functional, sequential
+from dosimeter.training.asking import observed
+from dosimeter.training.cargo import Arrays, Cargo, unpacked
 from dosimeter.training.chain import chain, torch_module
+from dosimeter.training.devices import parameter_type, seeded
 from dosimeter.training.draws import Draws
 from dosimeter.training.neighbour import Neighbour, Transcript
-from dosimeter.training.reach import reach
 from dosimeter.training.recipe import Recipe
-from dosimeter.training.sources import installed
 
 Factory = Callable[[], Any]
-Arrays = Mapping[str, npt.NDArray[Any]]
 SERIES = ("distances", "projections", "deviations", "canaries")  # what a transcript holds; canaries may be None
 
 
 @dataclass(frozen=True)
-class Cargo:
-    """A function of the caller on its way to another process: pickled by value, or as it is within this process.
+class TrainGroup:
+    """Trains the models of a task and asks them; `factory` makes a module.
 
-    `states` are hashes of modules that could not be taken along; they must be the same where the function arrives.
+    The functions of the caller stand in the keys of a store by what identifies them, and the device by its kind: what
+    this object holds does not count there.
     """
 
-    content: Any
-    states: tuple[tuple[str, str], ...] = ()
-
-    @classmethod
-    def packed(cls, value: Any, modules: Sequence[str] = ()) -> Cargo | None:
-        """Pickle a value for another process; None if that cannot be done.
-
-        The code and the values of these modules of the caller go along: another machine may lack them, a waiting
-        process may know them in an older form, and one that imports them anew misses what was changed since.
-        """
-        own = [name for name in modules if name in sys.modules and not installed(sys.modules[name])]
-        own = [name for name in own if name != "__main__"]  # always goes by value
-        content = _dumped(value, own)
-        if content is None and own:
-            own = [name for name in own if _dumped(value, [name]) is not None]
-            content = _dumped(value, own)
-        if content is None:
-            own, content = [], _dumped(value, [])
-        if content is None:
-            return None
-        left = [name for name in modules if name in sys.modules and name not in own and name != "__main__"]
-        return cls(content, tuple((name, _state(name)) for name in left if not installed(sys.modules[name])))
-
-    def opened(self) -> Any:
-        """The function; in another process its modules are compared with those of the caller."""
-        return _opened(self.content, self.states) if isinstance(self.content, bytes) else self.content
-
-
-class ChangedModuleError(Exception):
-    """A module has other values in a worker process than in the process that called."""
-
-
-def _dumped(value: Any, modules: Sequence[str]) -> bytes | None:
-    import cloudpickle
-
-    registered = []
-    try:
-        for name in modules:
-            cloudpickle.register_pickle_by_value(sys.modules[name])
-            registered.append(name)
-        return bytes(cloudpickle.dumps(value))
-    except Exception:  # whatever the value refers to may refuse in its own way
-        return None
-    finally:
-        for name in registered:
-            cloudpickle.unregister_pickle_by_value(sys.modules[name])
-
-
-def _state(name: str) -> str:
-    return reach(importlib.import_module(name), name, strict=False).digest
-
-
-@lru_cache(maxsize=1)
-def _opened(content: bytes, states: tuple[tuple[str, str], ...]) -> Any:
-    found = pickle.loads(content)  # noqa: S301 made by the process that started this one
-    for name, state in states:
-        if _state(name) != state:
-            raise ChangedModuleError(
-                f"the module {name} has other values in a new process than in the one that called, and cannot be sent "
-                "there; pass engine='inline', or set these values when the module is imported"
-            )
-    return found
-
-
-@dataclass(frozen=True)
-class TrainGroup:
-    """Trains the models of a task and asks them; `factory` makes a module."""
-
     factory: Cargo
+    augment: Cargo | None = None
+    device: str | None = None
+    observe: Cargo | None = None
 
     def __call__(self, task: Task, shared: Arrays) -> tuple[dict[str, Any], dict[str, Any]]:
         """A pure function of the task and the shared arrays."""
-        given = task.arguments
-        recipe, x, y = Recipe.from_dict(given["recipe"]), tensor(shared["x"]), tensor(shared["y"])
+        given, device = task.arguments, self.device or "cpu"
+        augment = None if self.augment is None else self.augment.opened()
+        recipe = Recipe.from_dict({**given["recipe"], "augment": augment, "device": self.device})
+        x, y = tensor(shared["x"]).to(device), tensor(shared["y"]).to(device)
         neighbour = None if given["neighbour"] is None else Neighbour(*given["neighbour"])
         factory = self.factory.opened()
         rows = [np.flatnonzero(unpacked(text, len(x))) for text in given["members"]]
         draws = [Draws(seed, recipe, row) for seed, row in zip(given["seeds"], rows, strict=True)]
         with one_thread():
-            modules = [started(factory, drawn.start) for drawn in draws]
+            modules = [started(factory, drawn.start, recipe.precision).to(device) for drawn in draws]
             transcripts = train(given["strategy"], modules, recipe, (x, y), draws, neighbour, given["even"])
             asked, labels = _asked(given["asked"], shared)
             found = [
-                _answer(module, seed, asked, labels, given["state"])
+                _answer(module, seed, asked if asked is None else asked.to(device), labels, given["state"])
                 for module, seed in zip(modules, given["seeds"], strict=True)
             ]
+            if self.observe is not None:
+                function = self.observe.opened()
+                assert labels is not None
+                for module, one in zip(modules, found, strict=True):
+                    if "failed" not in one:
+                        one["observed"] = observed(function, module, asked.numpy(), labels)
         return _side_by_side(found, transcripts)
-
-
-def packed(row: BoolArray) -> str:
-    """The members of a model as text."""
-    return base64.b64encode(np.packbits(row).tobytes()).decode()
-
-
-def unpacked(text: str, count: int) -> BoolArray:
-    """What `packed` wrote."""
-    return np.unpackbits(np.frombuffer(base64.b64decode(text), np.uint8), count=count).astype(bool)
 
 
 def tensor(array: npt.NDArray[Any]) -> Any:
@@ -161,12 +90,26 @@ def train(
     even: bool = False,
 ) -> list[Transcript | None]:
     """Train modules of one architecture in place, each from its own draws."""
+    if recipe.schedule != "constant" and len({drawn.steps for drawn in draws}) > 1:
+        return _by_length(strategy, modules, recipe, data, draws, neighbour)
     if strategy == "dense":
         layers = chain(modules[0])
         assert isinstance(layers, list)
         return dense.train(modules, layers, recipe, data, draws, neighbour, even)
     way = {"functional": functional, "convolutional": convolutional, "sequential": sequential}[strategy]
     return way.train(modules, recipe, data, draws, neighbour)
+
+
+def _by_length(
+    strategy: str, modules: list[Any], recipe: Recipe, data: Any, draws: list[Draws], neighbour: Neighbour | None
+) -> list[Transcript | None]:
+    """Train the models of each length together: in one step all of them have the same learning rate."""
+    found: dict[int, Transcript | None] = {}
+    for steps in sorted({drawn.steps for drawn in draws}):
+        some = [at for at, drawn in enumerate(draws) if drawn.steps == steps]
+        chosen = [modules[at] for at in some], recipe, data, [draws[at] for at in some]
+        found |= zip(some, train(strategy, *chosen, neighbour), strict=True)
+    return [found[at] for at in range(len(modules))]
 
 
 def _asked(kind: str | None, shared: Arrays) -> tuple[Any, npt.NDArray[Any] | None]:
@@ -189,7 +132,7 @@ def _answer(module: Any, seed: int, asked: Any, labels: Any, state: bool) -> dic
             guess = outputs.reshape(len(outputs)) > 0 if outputs.size == len(outputs) else outputs.argmax(1)
             found["accuracy"] = float(np.mean(guess == labels))
     if state:
-        found["state"] = {name: part.detach().numpy().copy() for name, part in tensors.items()}
+        found["state"] = {name: part.detach().cpu().numpy().copy() for name, part in tensors.items()}
     return found
 
 
@@ -204,7 +147,7 @@ def _outputs(module: Any, asked: Any) -> npt.NDArray[Any]:
             module.to(memory_format=best)
             parts = [module(part.contiguous(memory_format=best)) for part in asked.split(128)]
             module.to(memory_format=torch.contiguous_format)
-    outputs: npt.NDArray[Any] = torch.cat(parts).numpy()
+    outputs: npt.NDArray[Any] = torch.cat(parts).cpu().numpy()
     return outputs
 
 
@@ -216,6 +159,8 @@ def _side_by_side(
     arrays: dict[str, Any] = {}
     if well and "outputs" in found[well[0]]:
         arrays["outputs"] = np.stack([found[at]["outputs"] for at in well])
+    if well and "observed" in found[well[0]]:
+        arrays["observed"] = np.stack([found[at]["observed"] for at in well])
     for name in found[well[0]].get("state", ()) if well else ():
         arrays[f"state/{name}"] = np.stack([found[at]["state"][name] for at in well])
     watched = [transcripts[at] for at in well]
@@ -239,8 +184,8 @@ def separated(arrays: Arrays, info: Mapping[str, Any]) -> Iterator[dict[str, Any
         one: dict[str, Any] = {"accuracy": accuracy, "outputs": None, "state": None, "transcript": None}
         state, series = {}, {}
         for name, array in arrays.items():
-            if name == "outputs":
-                one["outputs"] = array[at]
+            if name in ("outputs", "observed"):
+                one[name] = array[at]
             elif name.startswith("state/"):
                 state[name.removeprefix("state/")] = array[at]
             else:
@@ -250,18 +195,18 @@ def separated(arrays: Arrays, info: Mapping[str, Any]) -> Iterator[dict[str, Any
         at += 1
 
 
-def started(factory: Factory, seed: int) -> Any:
-    """A new module from the factory, with weights drawn from the seed."""
+def started(factory: Factory, seed: int, precision: str | None = None) -> Any:
+    """A new module from the factory, with weights drawn from the seed; on the CPU, whatever it will train on."""
     torch = torch_module()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         module = factory()
     if not isinstance(module, torch.nn.Module) or not any(p.requires_grad for p in module.parameters()):
         raise InputError(
             f"factory must return a torch module with parameters to train, got {check.show(module)}; pass e.g. "
             "lambda: torch.nn.Linear(8, 2)."
         )
-    return module
+    wanted = parameter_type(precision)
+    return module if wanted is None else module.to(wanted)
 
 
 @contextmanager

@@ -12,15 +12,17 @@ import numpy.typing as npt
 
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
-from dosimeter.engine.pool import cores
+from dosimeter.engine.work import cores
 from dosimeter.training import convolutional, functional
 from dosimeter.training.chain import chain, mixes_records, obstacle, torch_module
+from dosimeter.training.devices import device_kind
 from dosimeter.training.draws import Draws
 from dosimeter.training.groups import one_thread, tensor, train
 from dosimeter.training.recipe import Recipe
 
 STRATEGIES = ("auto", "dense", "convolutional", "functional", "sequential")
 CACHE = 6_500_000  # bytes of a group's weights and activations that still run at full speed
+ON_GPU = 64  # models that train together on a GPU: a choice, which was not measured
 SHORT = 3.0  # seconds of work below which starting processes does not pay
 
 
@@ -63,16 +65,20 @@ def plan(
     few = torch.from_numpy(data[0][:2].copy()), torch.from_numpy(data[1][:2].copy())
     picked, reason = _pick(template, recipe, few, strategy)
     batch = recipe.batch(int(members.sum(axis=1).max()))
-    if group == "probe":
+    if group == "probe" and device_kind(recipe.device) == "cpu":
         size = _probe(picked, template, recipe, data, members)
-    elif group is None:
+    elif group is None or group == "probe":  # a GPU is not timed
         alike = batch >= members[0].sum() and bool((members == members[0]).all())
         size = _group(picked, template, batch, data[0][0].size, len(members), alike)
+        if device_kind(recipe.device) != "cpu" and size > 1:
+            size = ON_GPU
     else:
         size = check.whole("group", group, 1, 'pass how many models train together, or "probe"')
     size = min(size, len(members))
     tasks = -(-len(members) // size)
-    if workers is None:
+    if workers is None and device_kind(recipe.device) != "cpu":
+        count = 1  # processes would share one GPU
+    elif workers is None:
         work = _seconds(picked, template, recipe, data[0], members)
         count = 1 if work < SHORT else min(cores(), tasks)
     else:
@@ -83,10 +89,15 @@ def plan(
 def _pick(template: Any, recipe: Recipe, few: tuple[Any, Any], strategy: str) -> tuple[str, str]:
     """The strategy and why, or a refusal of the one asked for."""
     layers, hindrance = chain(template), obstacle(template)
+    by_records = None if recipe.dp is None or recipe.dp.microbatches is None else "the recipe clips micro-batches"
     against: dict[str, str | None] = {"sequential": None}
-    against["dense"] = hindrance or (layers if isinstance(layers, str) else None)
+    against["dense"] = hindrance or (layers if isinstance(layers, str) else None) or by_records
+    if against["dense"] is None and recipe.augment is not None:
+        against["dense"] = "the recipe augments its records"
+    if against["dense"] is None and recipe.precision == "bf16":
+        against["dense"] = "the recipe mixes two precisions"
     # Without DP the convolutional loop is the module's own, in another memory layout: nothing hinders it.
-    unsuited = convolutional.why_not(template)
+    unsuited = convolutional.why_not(template) or by_records
     against["convolutional"] = (unsuited or hindrance) if recipe.dp is not None else convolutional.has_none(template)
     if strategy != "auto" and strategy != "functional":
         if against[strategy] is not None:
@@ -97,7 +108,7 @@ def _pick(template: Any, recipe: Recipe, few: tuple[Any, Any], strategy: str) ->
     for name, reason in (("dense", "a chain of dense layers"), ("convolutional", "it has convolutions")):
         if strategy == "auto" and against[name] is None:
             return name, reason
-    refused = hindrance or functional.works(template, *few, recipe.dp is not None)
+    refused = hindrance or functional.works(template, *few, recipe)
     if strategy == "functional":
         if refused is not None:
             raise InputError(f"strategy='functional' cannot train this model: {refused}; use strategy='auto'.")

@@ -30,7 +30,7 @@ class Sgd:
     # optimisers call them); tests/training compares the result with torch.optim.SGD.
 
     def __init__(self, parameters: list[Any], recipe: Recipe) -> None:
-        self.parameters, self.recipe = parameters, recipe
+        self.parameters, self.recipe, self.rate = parameters, recipe, recipe.learning_rate
         self.velocity: list[Any] = []
 
     def zero_grad(self) -> None:
@@ -45,7 +45,7 @@ class Sgd:
                 moves = torch._foreach_add(moves, self.parameters, alpha=recipe.weight_decay)
             if recipe.momentum:
                 moves = self._gathered(moves)
-            torch._foreach_add_(self.parameters, moves, alpha=-recipe.learning_rate)
+            torch._foreach_add_(self.parameters, moves, alpha=-self.rate)
 
     def _gathered(self, moves: list[Any]) -> list[Any]:
         if not self.velocity:
@@ -58,9 +58,30 @@ class Sgd:
 
 def optimiser(parameters: list[Any], recipe: Recipe) -> Any:
     """The optimiser of a recipe."""
-    if recipe.optimiser == "adam":
-        return torch_module().optim.Adam(parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
-    return Sgd(parameters, recipe)
+    if recipe.optimiser == "sgd":
+        return Sgd(parameters, recipe)
+    return adaptive(recipe)(parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+
+
+def adaptive(recipe: Recipe) -> Any:
+    """Adam or AdamW of torch."""
+    return {"adam": torch_module().optim.Adam, "adamw": torch_module().optim.AdamW}[recipe.optimiser]
+
+
+def set_rate(optimise: Any, rates: FloatArray | None, step: int) -> None:
+    """Give an optimiser the learning rate of a step; after the last one it moves nothing."""
+    if rates is None:
+        return
+    rate = float(rates[step]) if step < len(rates) else 0.0
+    if isinstance(optimise, Sgd):
+        optimise.rate = rate
+    else:
+        optimise.param_groups[0]["lr"] = rate
+
+
+def on(array: Any, like: Any) -> Any:
+    """An array as a tensor on the device of another one."""
+    return torch_module().from_numpy(array).to(like.device)
 
 
 def trained_parameters(module: Any) -> list[Any]:
@@ -149,7 +170,7 @@ class CanarySums:
         holders = np.searchsorted(ends, places, side="right")
         starts = np.concatenate([[0], ends[:-1]])
         self.spots = [
-            (holder, torch_module().from_numpy(places[holders == holder] - starts[holder]), holders == holder)
+            (holder, on(places[holders == holder] - starts[holder], parameters[0]), holders == holder)
             for holder in np.unique(holders).tolist()
         ]
         self.draws, self.clip, self.noise, self.taken = draws, dp.clip, dp.noise_multiplier, 0
@@ -167,13 +188,13 @@ class CanarySums:
         none = np.zeros(self.observed.shape[1], bool)
         amounts = np.array([next(stream, none) for stream in self.streams]) * (self.clip / divisors)[:, None]
         for holder, spot, which in self.spots:
-            tensors[holder][:, spot] += torch_module().from_numpy(amounts[:, which]).to(tensors[holder].dtype)
+            tensors[holder][:, spot] += on(amounts[:, which], tensors[holder]).to(tensors[holder].dtype)
 
     def read(self, tensors: list[Any]) -> FloatArray:
         """What stands at the coordinates, as (models, canaries)."""
         found = np.empty_like(self.observed)
         for holder, spot, which in self.spots:
-            found[:, which] = tensors[holder][:, spot].numpy()
+            found[:, which] = tensors[holder][:, spot].cpu().numpy()
         return found
 
     def observe(self, tensors: list[Any], divisors: FloatArray, kept: FloatArray | float = 0.0) -> None:
@@ -221,7 +242,7 @@ class Private:
         self.clip, self.scale = recipe.dp.clip, recipe.dp.noise_multiplier * recipe.dp.clip
         self.noisy = recipe.dp.noise_multiplier > 0
         total = sum(parameter.numel() for parameter in parameters)
-        self.flat = torch_module().zeros(total, dtype=parameters[0].dtype)
+        self.flat = parameters[0].new_zeros(total)
 
     def step(self, clipped_sum: Any, rows: Any) -> None:
         """Set the gradients of the parameters for a batch; `clipped_sum` of some rows is a part of their sum."""
@@ -252,7 +273,7 @@ class Private:
         torch, found = torch_module(), None
         if log.differs(self.taken)[0]:
             terms = [
-                [part * sign for part in clipped_sum(torch.tensor([row]))]
+                [part * sign for part in clipped_sum(torch.tensor([row], device=self.flat.device))]
                 for row, sign in zip(log.rows.tolist(), log.signs.tolist(), strict=True)
             ]
             found = [sum(pieces[1:], pieces[0]) for pieces in zip(*terms, strict=True)]

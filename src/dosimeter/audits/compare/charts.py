@@ -11,9 +11,8 @@ import numpy as np
 from dosimeter.audits.compare.landscape import GUARANTEED, LOWER, VALUE, Point, density
 from dosimeter.audits.page import facts
 from dosimeter.audits.result import Audit
-from dosimeter.report.canvas import Canvas, Rows, Spec
-from dosimeter.report.text import epsilon, whose
-from dosimeter.report.theme import ACCENT, CATEGORIES, INK, OPEN, SHAPES
+from dosimeter.report.canvas import ACCENT, CATEGORIES, INK, OPEN, SHAPES, Canvas, Rows, Spec
+from dosimeter.report.markup import epsilon, whose
 
 NAMED_POINTS = 12
 FEWEST_FOR_DENSITY = 10  # points of a category: fewer have no density worth drawing

@@ -14,13 +14,26 @@ from dosimeter.accounting import Guarantee
 from dosimeter.audits.compare.charts import bounds_chart, dense_groups, known_of, landscape_chart
 from dosimeter.audits.compare.landscape import GUARANTEED, LOWER, VALUE, Point, strategies
 from dosimeter.audits.page import facts
+from dosimeter.audits.page.facts import Standing
 from dosimeter.audits.result import Audit
 from dosimeter.estimate import Estimate
-from dosimeter.report.canvas import Canvas
-from dosimeter.report.markup import bullets, paragraph, section, table
-from dosimeter.report.shell import Pictures, assemble, drawings, figure
-from dosimeter.report.text import NOT_STATED, epsilon, share, short, whose
-from dosimeter.report.theme import CATEGORIES, NARROW, WIDE
+from dosimeter.report.canvas import CATEGORIES, NARROW, WIDE, Canvas
+from dosimeter.report.markup import (
+    NOT_STATED,
+    Pictures,
+    assemble,
+    bullets,
+    drawings,
+    epsilon,
+    figure,
+    folded,
+    paragraph,
+    section,
+    share,
+    short,
+    table,
+    whose,
+)
 
 
 def compare_page(
@@ -105,9 +118,31 @@ def _guard(audit: Audit) -> str:
     return "⚠ shift" if audit.guard.shift else ("no shift" if audit.guard.checked else "not checked")
 
 
+_SAID = {
+    Standing.BROKEN: "leak proven, above the guarantee",
+    Standing.LEAK: "leak proven",
+    Standing.FAILED: "check failed, nothing can be concluded",
+    Standing.NONE: "no leak proven, which is not proof of privacy",
+    Standing.MEASURED: "measured, which bounds nothing",
+}
+
+
+def _verdicts(audits: list[Audit], names: list[str]) -> str:
+    """The verdict on each, the gravest first, in words and colour and without any ε."""
+    found = [facts.standing(audit) for audit in audits]
+    lines = []
+    for kind, said in _SAID.items():
+        those = [name for name, standing in zip(names, found, strict=True) if standing is kind]
+        if those:
+            more = f" and {len(those) - 6} more" if len(those) > 6 else ""
+            lines.append(f"{', '.join(those[:6])}{more}: {said}.")
+    worst = next(kind for kind in _SAID if kind in found)
+    return f'<div class="verdict {worst}">{"".join(map(paragraph, lines))}</div>\n'
+
+
 def _overview(audits: list[Audit], names: list[str], useful: FloatArray | None) -> str:
     shifted = [name for audit, name in zip(audits, names, strict=True) if audit.guard.shift]
-    body = ""
+    body = _verdicts(audits, names)
     if shifted:
         body += (
             '<div class="guard shift" role="alert">'
@@ -223,5 +258,7 @@ def _claims(audits: list[Audit], names: list[str]) -> str:
     ]
     header = ("audit", "shift check", "validity", "claim")
     return section(
-        "claims", "What may be claimed", table("The bounds of each audit", header, lines, css_class="claims")
+        "claims",
+        "What may be claimed",
+        folded("The bounds of each audit", table("The bounds of each audit", header, lines, css_class="claims")),
     )

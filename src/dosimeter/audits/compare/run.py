@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dosimeter import _validate as check
 from dosimeter._files import write_text
 from dosimeter._validate import InputError
-from dosimeter.audits.part import Part
+from dosimeter.audits.parts import Part
 from dosimeter.audits.result import Audit
 
 

@@ -14,8 +14,8 @@ from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.attacks.gradient import advantage_limits
 from dosimeter.audits.gradients._neighbouring import Neighbouring, one_value, record_bytes
 from dosimeter.audits.gradients.result import LossAdversary, ModelAccuracy
-from dosimeter.estimators.losses import losses_from_logits
 from dosimeter.identifiability import advantage_from_mu
+from dosimeter.models.outputs import losses_from_logits
 from dosimeter.training.arguments import records
 
 MOST_TEST = 1000  # records that every trained model is asked about, beside those of D

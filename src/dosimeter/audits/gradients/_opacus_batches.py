@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dosimeter import _optional
 from dosimeter import _validate as check
-from dosimeter._validate import InputError
+from dosimeter._validate import InputError, require
 from dosimeter.training.chain import torch_module
 
 _NAME_THEM = "name the batches by in_batch=… instead"
@@ -128,7 +127,7 @@ class _Watched:
 
 def _logical(loader: Any) -> tuple[str, Any]:
     """The attribute that holds the sampler of whole batches, and whose it is."""
-    memory = _optional.require("opacus.utils.batch_memory_manager", extra="torch", caller="OpacusTranscript")
+    memory = require("opacus.utils.batch_memory_manager", extra="torch", caller="OpacusTranscript")
     if isinstance(loader.batch_sampler, memory.BatchSplittingSampler):
         return "sampler", loader.batch_sampler
     return "batch_sampler", loader
@@ -136,7 +135,7 @@ def _logical(loader: Any) -> tuple[str, Any]:
 
 def _place(sampler: Any) -> Callable[[int, Any], int]:
     """Whether batch `number` of a pass has the place of a record that the data set lacks."""
-    opacus = _optional.require("opacus.utils.uniform_sampler", extra="torch", caller="OpacusTranscript")
+    opacus = require("opacus.utils.uniform_sampler", extra="torch", caller="OpacusTranscript")
     data, rng = torch_module().utils.data, np.random.default_rng()
     if isinstance(sampler, opacus.UniformWithReplacementSampler):
         rate = float(sampler.sample_rate)

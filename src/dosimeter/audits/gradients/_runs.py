@@ -13,7 +13,8 @@ import numpy as np
 from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.audits.gradients._loss_adversary import Asked, answers
 from dosimeter.audits.gradients._neighbouring import Neighbouring
-from dosimeter.audits.result import Provenance, StoreEntry
+from dosimeter.audits.parts import StoreEntry
+from dosimeter.audits.result import Provenance
 from dosimeter.evidence import fair_coins
 from dosimeter.training import Recipe, Trained, Transcript, train_many
 from dosimeter.training.chain import chain

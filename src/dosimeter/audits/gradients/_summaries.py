@@ -131,7 +131,7 @@ def beliefs_above_target(seen: Transcripts, epsilon: float, confidence: float) -
 
 
 def _evenly(first: int, last: int, most: int) -> npt.NDArray[np.intp]:
-    """At most so many whole numbers from first to last, evenly spaced."""
+    """At most this many whole numbers from first to last, evenly spaced."""
     return np.unique(np.linspace(first, last, min(most, last - first + 1)).round().astype(np.intp))
 
 

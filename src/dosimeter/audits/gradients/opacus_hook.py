@@ -6,9 +6,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from dosimeter import _optional
 from dosimeter import _validate as check
-from dosimeter._validate import InputError
+from dosimeter._validate import InputError, require
 from dosimeter.accounting import Neighbours
 from dosimeter.audits.gradients._opacus_batches import WatchedBatches
 from dosimeter.training import Transcript
@@ -70,7 +69,7 @@ class OpacusTranscript:
         index: int | None = None,
         in_batch: Callable[[int], bool] | None = None,
     ) -> None:
-        opacus = _optional.require("opacus", extra="torch", caller="OpacusTranscript")
+        opacus = require("opacus", extra="torch", caller="OpacusTranscript")
         if not _clips_flat(optimizer, opacus.optimizers):
             raise InputError(
                 f"optimizer must be a DPOptimizer with flat clipping, got {type(optimizer).__name__}; pass what "

@@ -17,16 +17,15 @@ from dosimeter.audits.gradients.result import (
     MedianBeliefs,
     PrivacyTarget,
 )
-from dosimeter.audits.part import known
+from dosimeter.audits.page import facts
+from dosimeter.audits.page.facts import Step
+from dosimeter.audits.parts import known
 from dosimeter.audits.result import Audit
 from dosimeter.estimate import percent
-from dosimeter.report.canvas import Canvas, Rows, Spec
-from dosimeter.report.markup import paragraph, section, table
-from dosimeter.report.shell import Pictures, figure
-from dosimeter.report.text import epsilon, share, short, small
-from dosimeter.report.theme import ACCENT, INK, MEMBERS, MUTED, NONMEMBERS, WARNING
+from dosimeter.report.canvas import ACCENT, INK, MEMBERS, MUTED, NONMEMBERS, WARNING, Canvas, Rows, Spec
+from dosimeter.report.markup import Pictures, epsilon, figure, paragraph, section, share, short, small, table
 
-__all__ = ["CHARTS", "sections"]
+__all__ = ["CHARTS", "sections", "steps"]
 
 ON_D, ON_OTHER = "trained on D", "trained on D′"
 
@@ -234,6 +233,26 @@ def sections(audit: Audit, pictures: Pictures) -> list[str]:
         _epsilons(audit, pictures),
         _loss_adversary_and_accuracy(audit),
     ]
+
+
+def steps(audit: Audit) -> list[Step]:
+    """What would make this audit stronger: more runs, a neighbour that differs more."""
+    meta, found = audit.metadata, []
+    runs = meta.repetitions if isinstance(meta, GradientsMetadata) else None
+    if runs and (more := facts.more_step(audit, "Make more runs", "runs")) is not None:
+        found.append(Step(more.title, more.text, f"dosimeter.audit_gradients(…, repetitions={4 * runs})"))
+    local = _details(audit).sensitivities
+    if local is not None and local.limit:
+        used = float(np.median(local.median)) / local.limit
+        found.append(
+            Step(
+                "Look for a pair of data sets that differ more",
+                f"This pair uses {share(used)} of the sensitivity that the noise is scaled to; one that uses all of it "
+                "would show the most.",
+                "dosimeter.audit_gradients(…, universe=(X, y))",
+            )
+        )
+    return found
 
 
 def _interval(low: float, high: float) -> str:

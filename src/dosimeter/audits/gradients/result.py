@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dosimeter._validate import InputError
-from dosimeter.audits.part import Count, Part, Positive, Rate, Text
+from dosimeter.audits.parts import Count, Part, Positive, Rate, Text
 from dosimeter.audits.result import Details, TrainedMetadata
 from dosimeter.estimate import plain
 
@@ -167,7 +167,7 @@ class LocalSensitivities(Part):
 
 @dataclass(frozen=True)
 class NoiseSeen(Part):
-    """The deviation of the noise along Δ over the one that the runs state, from so many steps, with its limits."""
+    """The deviation of the noise along Δ over the one that the runs state, with its limits and the number of steps."""
 
     steps: Count
     ratio: Positive
@@ -242,7 +242,7 @@ class LossAdversary(Part):
 
 @dataclass(frozen=True)
 class ModelAccuracy(Part):
-    """The mean accuracy on so many test records, and where the middle 90 % of the models lie."""
+    """The mean accuracy on the test records, their number, and where the middle 90 % of the models lie."""
 
     accuracy: Rate
     low: Rate

@@ -14,8 +14,10 @@ from typing import Any, Unpack
 import numpy.typing as npt
 
 from dosimeter import _validate as check
+from dosimeter._progress import stages
 from dosimeter._validate import InputError
 from dosimeter.attacks.gradient import Transcripts
+from dosimeter.audits.assemble import audit_seed
 from dosimeter.audits.gradients._loss_adversary import Asked, asked_records, loss_adversary, utility
 from dosimeter.audits.gradients._neighbouring import Distance, Neighbouring, neighbouring
 from dosimeter.audits.gradients._noise_plan import NoisePlan, checked_recipe, noise_plan
@@ -23,7 +25,6 @@ from dosimeter.audits.gradients._runs import WatchedRuns, Worlds, collect_runs, 
 from dosimeter.audits.gradients.result import GradientsDetails, GradientsMetadata
 from dosimeter.audits.gradients.transcripts import audit_transcripts, with_warnings
 from dosimeter.audits.result import Audit, TrainingCounts
-from dosimeter.audits.seeds import audit_seed
 from dosimeter.engine import RunOptions
 from dosimeter.engine.options import RunKeywords
 from dosimeter.identifiability import advantage_from_mu
@@ -123,7 +124,8 @@ def audit_gradients(
     seed = audit_seed(seed, where.store, "gradients", *same, fingerprint(pair.x, pair.y))
     asked = asked_records(pair, test, universe, seed)
     worlds = draw_worlds(repetitions, both_worlds, seed)
-    runs = _trained(factory, plan.recipe, pair, worlds, asked, known, where)
+    with stages({"observed trainings": len(worlds.seeds)}):
+        runs = _trained(factory, plan.recipe, pair, worlds, asked, known, where)
     seen = Transcripts.from_runs(
         runs.transcripts, worlds.trained_on_d, sensitivity=plan.sensitivity, neighbours=str(pair.relation)
     )
@@ -151,7 +153,7 @@ def _trained(
     """Train all models where and how the options say."""
     trained = train_many(
         factory,
-        recipe,
+        recipe.on(where.device),
         (pair.x, pair.y),
         pair.members(worlds.trained_on_d),
         worlds.seeds,

@@ -23,10 +23,10 @@ from dosimeter.audits.gradients._transcript_checks import (
     without_amplification,
 )
 from dosimeter.audits.gradients.result import Advantages, GradientsDetails, GradientsMetadata
+from dosimeter.audits.parts import ShiftEvidence
 from dosimeter.audits.result import Audit, Guard, Roc
 from dosimeter.audits.scores import audit_scores
-from dosimeter.audits.shift.evidence import ShiftEvidence
-from dosimeter.estimate import Estimate
+from dosimeter.estimate import Estimate, change
 from dosimeter.estimators.belief import (
     ONE_WORLD,
     advantage_from_trajectories,
@@ -34,7 +34,6 @@ from dosimeter.estimators.belief import (
     epsilon_from_advantage,
     epsilon_from_beliefs,
 )
-from dosimeter.estimators.wording import change
 from dosimeter.geometry import epsilon_from_mu
 from dosimeter.identifiability import advantage_from_mu
 

@@ -2,35 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from scipy import special
 
 from dosimeter._validate import FloatArray, InputError, IntArray
-from dosimeter.audits.members_only.null_band import LEVEL, Pair, judge
 from dosimeter.audits.members_only.pair_classifier import (
     SHARED_REFERENCES,
     Answers,
+    Pair,
     PairClassifier,
     Trainer,
     ask_reference,
+    pair_classifier,
     reference_pools,
 )
+from dosimeter.audits.members_only.records import coin_evidence
 from dosimeter.audits.members_only.result import (
     BaselineResult,
+    BaselineStrength,
+    BaselineWithHelper,
+    BaselineWithRecords,
     DifferenceRange,
     RecallCurve,
     ReferenceTest,
     ReferenceValues,
     TargetResult,
 )
-from dosimeter.audits.members_only.split import coin_evidence
 from dosimeter.estimate import Estimate, number, percent
 from dosimeter.estimators.one_run import one_run
 from dosimeter.estimators.panoramia import bound_curve, panoramia
 from dosimeter.estimators.ranked import logit_bound
+
+# --- against reference models ------------------------------------------------------------------------------
+#
+# Does an attack do better with the model than with models that never saw the audit members?
+#
+# Each reference model, trained without the audit members, takes the target's place in the same attack. If the target
+# has not learnt from those members either, it is one more model of that kind, and the attack does as well with it as
+# with the others, except by chance. The target stands out where its value lies above the prediction limit of theirs.
+#
+# Two statistics are tested, each at half of the level: the area under the ROC curve, and the area under its first part,
+# where a leak of few records shows. Both are over all records of the audit, shown or not, so the coins do not matter.
+
+FEWEST_REFERENCES = 3
+LEVEL = 0.02  # at which a target without a leak stands out
+
+
+def prediction_limit(values: npt.ArrayLike, level: float, *, floor: float = 0.0) -> float:
+    """The limit that the value of one more model passes with probability `level`, if values are normal.
+
+    mean + t·s·√(2 + 1/K), t the quantile of Student's law with K − 1 degrees of freedom. The reference models learn
+    from one pool of members and the target may have learnt from others: the error of the pool, which they share, is
+    taken to be as large as the error that is their own. `floor` is the least that s can be.
+    """
+    array = np.asarray(values, np.float64)
+    if array.size < FEWEST_REFERENCES:
+        raise InputError(
+            f"references must be at least {FEWEST_REFERENCES} to give a limit, got {array.size}; train more."
+        )
+    t = float(special.stdtrit(array.size - 1, 1.0 - level))
+    return float(array.mean() + t * max(floor, float(array.std(ddof=1))) * math.sqrt(2.0 + 1.0 / array.size))
+
+
+def judge(target: Pair, references: Sequence[Pair], *, level: float) -> ReferenceTest:
+    """Compare a target with the reference models; a target without a leak stands out with probability `level`."""
+    auc_limit = prediction_limit([r.auc for r in references], level / 2)
+    firsts = np.array([r.first_part for r in references])
+    rate = float(firsts.mean())
+    # The first part is made of few records: its error is at least that of as many coins.
+    floor = math.sqrt(rate * (1.0 - rate) / target.members.size)
+    first_limit = prediction_limit(firsts, level / 2, floor=floor)
+    auc, first = target.auc, target.first_part
+    return ReferenceTest(auc > auc_limit or first > first_limit, auc, auc_limit, first, first_limit)
+
+
+# --- each target against the baseline ----------------------------------------------------------------------
 
 SHARES = (0.2, 0.3, 0.5)  # of the pairs: numbers of guesses to choose from; fewer make a bound of chance
 CURVE_POINTS = 160
@@ -256,3 +308,74 @@ def recall_curve(pair: Pair, level: float, coins: int) -> RecallCurve:
         guesses=tuple(curve.guesses[steps].tolist()),
         best=int(np.searchsorted(steps, best)),
     )
+
+
+# --- how strong the baseline is: c_lb against its training size and its helper ------------------------------
+
+BASELINE_SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)
+FEWEST_OF_A_KIND = 30  # of either kind, for a classifier in three folds
+HELPERS = {"none": "no helper", "generated": "helper on generated records", "real": "helper on real non-members"}
+ALL_SHARED = "all that the baseline sees except a reference model"
+RISING = (
+    "the baseline still gets better with more training records, so c_lb is too low and ε̃ too high: pass more members"
+)
+
+
+def baseline_strength(
+    classifier: PairClassifier,
+    helpers: Mapping[str, Answers | None],
+    shared: Sequence[Answers],
+    *,
+    guesses: int,
+    confidence: float,
+    seed: int,
+) -> BaselineStrength:
+    """c_lb and AUC of baselines that see less, all at one number of guesses and with the same coins."""
+    level = 1.0 - confidence
+
+    def c_lb(pair: Pair) -> float:
+        evidence = coin_evidence(*pair, seed=seed)
+        return panoramia(baseline=None, attack=evidence, confidence=1.0 - level / 2, guesses=guesses).epsilon
+
+    full = classifier.score(*shared)
+    sizes: list[BaselineWithRecords] = []
+    pairs: dict[float, Pair] = {1.0: full}
+    members, total = int(classifier.member.sum()), classifier.member.size
+    for share, child in zip(BASELINE_SHARES, np.random.SeedSequence(seed).spawn(len(BASELINE_SHARES)), strict=True):
+        kept = max(1, round(share * min(members, total - members)))
+        if kept < FEWEST_OF_A_KIND:
+            continue
+        if share < 1.0:
+            rows = _some_rows(classifier, kept, child)
+            smaller = pair_classifier(classifier.records, seed=classifier.seed, rows=rows)
+            pairs[share] = smaller.score(*shared, rows=rows)
+        sizes.append(BaselineWithRecords(share, 2 * kept, c_lb(pairs[share]), pairs[share].auc))
+    scored = {HELPERS[name]: classifier.score(*(() if a is None else (a,))) for name, a in helpers.items()}
+    scored[ALL_SHARED] = full
+    chance = None if 0.5 not in pairs else _chance_of_rise(pairs[0.5], full, guesses, confidence, seed)
+    rising = chance is not None and chance <= level
+    return BaselineStrength(
+        size=tuple(sizes),
+        helper=tuple(BaselineWithHelper(name, c_lb(pair), pair.auc) for name, pair in scored.items()),
+        guesses=guesses,
+        rising=rising,
+        rising_p_value=chance,
+        warnings=(RISING,) if rising else (),
+    )
+
+
+def _some_rows(classifier: PairClassifier, kept: int, seeds: np.random.SeedSequence) -> IntArray:
+    """As many training records of either kind."""
+    rng = np.random.default_rng(seeds)
+    return np.concatenate([rng.permutation(np.flatnonzero(classifier.member == kind))[:kept] for kind in (True, False)])
+
+
+def _chance_of_rise(half: Pair, full: Pair, guesses: int, confidence: float, seed: int) -> float:
+    """The p-value of the baseline's gain from half of the records to all of them."""
+    compared = panoramia(
+        baseline=coin_evidence(*half, seed=seed),
+        attack=coin_evidence(*full, seed=seed),
+        confidence=confidence,
+        guesses=guesses,
+    )
+    return float(compared.details["null_p_value"])

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 
-from dosimeter.audits.members_only.null_band import FIRST_PART, LEVEL
+from dosimeter.audits.members_only.measure import LEVEL
+from dosimeter.audits.members_only.pair_classifier import FIRST_PART
 from dosimeter.audits.members_only.result import BaselineStrength, MembersOnlyDetails, RecallCurve
+from dosimeter.audits.page.facts import Step
 from dosimeter.audits.result import Audit
 from dosimeter.estimate import percent
-from dosimeter.report.canvas import Canvas, Rows, Spec
-from dosimeter.report.markup import bullets, paragraph, section, table
-from dosimeter.report.shell import Pictures, figure
-from dosimeter.report.text import epsilon, share, short, small
-from dosimeter.report.theme import ACCENT, CATEGORIES, MUTED, NONMEMBERS, SHAPES, WARNING
+from dosimeter.report.canvas import ACCENT, CATEGORIES, MUTED, NONMEMBERS, SHAPES, WARNING, Canvas, Rows, Spec
+from dosimeter.report.markup import Pictures, bullets, epsilon, figure, paragraph, section, share, short, small, table
 
 BASELINE = "best baseline"
 MOST_LINES = 5
@@ -53,7 +52,10 @@ def _by_recall(
         marks.append({**mark, "text": f"{name}: largest bound {epsilon(curve.bound[curve.best])}"})
     colors = [MUTED, *CATEGORIES][: len(names)]
     x = alt.X(
-        "x:Q", scale=alt.Scale(domain=[0, 1], nice=False), title="recall (members found)", axis=alt.Axis(format="~%")
+        "x:Q",
+        scale=alt.Scale(domain=[0, 1], nice=False),
+        title="recall (members found)",
+        axis=alt.Axis(format="~%", tickCount=5),
     )
     y = alt.Y("y:Q", title=title, scale=alt.Scale(zero=zero), axis=alt.Axis(tickCount=5))
     legend = alt.Legend(columns=1 if canvas.phone else min(4, len(names)))
@@ -91,7 +93,11 @@ def reference_models(canvas: Canvas, audit: Audit) -> Spec | None:
     for target in details.targets:
         kind, name = "stands out" if target.stands_out else "does not stand out", short(target.name)
         rows.append({"row": name, "at": target.auc, "kind": kind, "text": f"{name}: AUC {target.auc:.4g}, {kind}"})
-    x = alt.X("at:Q", scale=alt.Scale(zero=False), title="AUC of the attack, members against generated records")
+    x = alt.X(
+        "at:Q",
+        scale=alt.Scale(zero=False),
+        title="AUC of the attack" if canvas.phone else "AUC of the attack, members against generated records",
+    )
     y = alt.Y("row:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=170))
     domain = ["never saw the members", "does not stand out", "stands out"]
     legend = alt.Legend(columns=1 if canvas.phone else 3)
@@ -150,6 +156,45 @@ def sections(audit: Audit, pictures: Pictures) -> list[str]:
         _strength(details.strength, pictures),
         _records(details),
     ]
+
+
+def steps(audit: Audit) -> list[Step]:
+    """What would turn the measurement into a bound, and what would make it surer."""
+    details = _details(audit)
+    found = []
+    if details.real is None:
+        found.append(
+            Step(
+                "Find real non-members",
+                "Records of the same source that were not used, even a few hundred, make a bound out of the "
+                "measurement.",
+                "dosimeter.audit_members_only(…, nonmembers=(X, y))",
+            )
+        )
+    found.append(
+        Step(
+            "Decide by coins next time",
+            "Draw a fair coin for each record before the next training. Then the same attack proves a bound, without "
+            "generated records.",
+            "included = dosimeter.fair_coins(len(records))",
+        )
+    )
+    if details.null is None:
+        found.append(
+            Step(
+                "Compare with reference models",
+                "Without them, what the model knows of the distribution counts as leakage.",
+                "dosimeter.audit_members_only(…, references=8)",
+            )
+        )
+    if details.strength.rising:
+        found.append(
+            Step(
+                "Give the baseline more records",
+                "It still gets better with more of them, so the measured difference is too large.",
+            )
+        )
+    return found
 
 
 def _measured(details: MembersOnlyDetails) -> str:

@@ -9,22 +9,43 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.attacks.references import reference
 from dosimeter.attacks.stacked import Scored, answers, content_scores, joined, stacked_out_of_fold, stacked_scores
-from dosimeter.audits.members_only.null_band import Pair
-from dosimeter.audits.members_only.split import AuditRecords, BothSides, RecordSet
+from dosimeter.audits.members_only.records import AuditRecords, BothSides, RecordSet
 from dosimeter.engine import RunOptions
+from dosimeter.evidence import Scores
 from dosimeter.models import access
 
 Trainer: TypeAlias = Callable[[Any, Any, int], Any]
 SHARED_REFERENCES = 2  # models that baseline and attack both see
 SHARED_SHARE = 1 / 2  # of the members for the generator, for the shared references
 REFERENCE_SHARE = 2 / 3  # of its pool, for each other reference model
+FIRST_PART = 0.05  # of the ROC curve: false-positive rates up to this one
+
+
+class Pair(NamedTuple):
+    """Scores of the audit members and of the non-members beside them; higher means member."""
+
+    members: FloatArray
+    nonmembers: FloatArray
+
+    @property
+    def auc(self) -> float:
+        return Scores(self.members, self.nonmembers).auc
+
+    @property
+    def first_part(self) -> float:
+        """Mean TPR over the FPRs up to FIRST_PART; tied scores count as one group."""
+        curve = Scores(self.members, self.nonmembers).curve
+        fpr = np.concatenate([[0.0], curve.fp / self.nonmembers.size])
+        tpr = np.concatenate([[0.0], curve.tp / self.members.size])
+        grid = np.linspace(0.0, FIRST_PART, 201)
+        return float(np.interp(grid, fpr, tpr).mean())
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,25 +11,23 @@ import numpy as np
 
 from dosimeter._validate import InputError
 from dosimeter.attacks.stacked import Content
-from dosimeter.audits.members_only.generated import take_rows
-from dosimeter.audits.members_only.null_band import Pair
+from dosimeter.audits.assemble import roc
 from dosimeter.audits.members_only.pair_classifier import (
     SHARED_REFERENCES,
+    Pair,
     Trainer,
     pair_classifier,
     reference_pools,
 )
+from dosimeter.audits.members_only.records import FEWEST, AuditRecords, BothSides, RecordSet, coin_evidence, take_rows
 from dosimeter.audits.members_only.result import RealNonmembersResult, RealNonmembersTarget
-from dosimeter.audits.members_only.split import FEWEST, AuditRecords, BothSides, RecordSet, coin_evidence
-from dosimeter.audits.result import Roc
-from dosimeter.audits.scores.run import roc
-from dosimeter.audits.shift.guard import Guard, check_shift
+from dosimeter.audits.result import Guard, Roc
+from dosimeter.audits.shift.guard import check_shift
 from dosimeter.audits.shift.records import read_records
 from dosimeter.engine import RunOptions
-from dosimeter.estimate import Estimate, Validity
+from dosimeter.estimate import Estimate, Validity, change
 from dosimeter.estimators.one_run import one_run
 from dosimeter.estimators.panoramia import panoramia
-from dosimeter.estimators.wording import change
 from dosimeter.evidence import Scores
 from dosimeter.models import dataset
 

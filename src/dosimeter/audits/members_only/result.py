@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dosimeter.audits.part import Count, Part, Positive, Rate
+from dosimeter.audits.parts import Count, Part, Positive, Rate
 from dosimeter.audits.result import Details, TrainedMetadata
 
 __all__ = [

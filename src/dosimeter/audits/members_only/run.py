@@ -20,32 +20,32 @@ from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.audits.assemble import risk_of
 from dosimeter.audits.members_only.measure import (
+    FEWEST_REFERENCES,
     Baseline,
     Measurement,
+    baseline_strength,
     bounds_of_draws,
     choose_guesses,
     train_baselines,
 )
-from dosimeter.audits.members_only.null_band import FEWEST, Pair
 from dosimeter.audits.members_only.pair_classifier import (
     SHARED_REFERENCES,
     Answers,
+    Pair,
     PairClassifier,
     Trainer,
     pair_classifier,
 )
 from dosimeter.audits.members_only.real_nonmembers import RealAudit, audit_real, with_real_nonmembers
+from dosimeter.audits.members_only.records import AuditRecords, coin_evidence, split_records
 from dosimeter.audits.members_only.result import (
     BaselineStrength,
     MembersOnlyDetails,
     MembersOnlyMetadata,
     TargetResult,
 )
-from dosimeter.audits.members_only.split import AuditRecords, coin_evidence, split_records
-from dosimeter.audits.members_only.strength import baseline_strength
-from dosimeter.audits.result import Audit, TrainingCounts
-from dosimeter.audits.shift.evidence import ShiftEvidence
-from dosimeter.audits.shift.guard import Guard
+from dosimeter.audits.parts import ShiftEvidence
+from dosimeter.audits.result import Audit, Guard, TrainingCounts
 from dosimeter.engine import RunOptions
 from dosimeter.engine.options import RunKeywords
 from dosimeter.estimate import Estimate, Validity, number, percent, plain
@@ -141,7 +141,11 @@ def audit_members_only(
     setup = setup.with_guesses_up_to(records.pairs)
     real = None if nonmembers is None else with_real_nonmembers(nonmembers, records, seed=seeds.nonmembers)
     measured = _measured(setup, records, real, seeds, where)
-    beyond = None if real is None else _with_real_nonmembers(setup, real, seeds.coins, where)
+    beyond = None
+    if real is not None:
+        beyond = audit_real(
+            setup.targets, real, trainer=setup.trainer, confidence=setup.confidence, seed=seeds.coins, run=where
+        )
     told = _metadata(setup, records, seeds, division.get("splits", SPLITS))
     return _assembled(setup, records, measured, beyond, replace(told, name=name, notes=notes))
 
@@ -214,9 +218,11 @@ def _setup(
         )
     if not (callable(reference) or reference == "auto"):
         raise InputError(f"reference must be 'auto' or a function (X, y, seed) -> model, got {check.show(reference)}.")
-    count = check.whole("references", references, 0, f"pass at least {FEWEST}, or 0 for none", 1000)
-    if 0 < count < FEWEST:
-        raise InputError(f"references must be 0 or at least {FEWEST}, got {count}; a limit needs a few models.")
+    count = check.whole("references", references, 0, f"pass at least {FEWEST_REFERENCES}, or 0 for none", 1000)
+    if 0 < count < FEWEST_REFERENCES:
+        raise InputError(
+            f"references must be 0 or at least {FEWEST_REFERENCES}, got {count}; a limit needs a few models."
+        )
     repeats = check.whole("repeats", repeats, 1, "pass how often the coins are drawn, e.g. 20", 10_000)
     if isinstance(guesses, str):
         check.choice("guesses", guesses, ("auto", "ranked", "naive"))
@@ -262,12 +268,8 @@ def _measured(
     return _MeasuredTargets(estimates, tuple(row for _, row in results), baseline, strength, seeds.coins)
 
 
-def _with_real_nonmembers(setup: MembersOnlySetup, records: AuditRecords, seed: int, run: RunOptions) -> RealAudit:
-    return audit_real(setup.targets, records, trainer=setup.trainer, confidence=setup.confidence, seed=seed, run=run)
-
-
 def _helpers(classifier: PairClassifier, real: AuditRecords | None, seed: int) -> dict[str, Answers | None]:
-    """The helper's answers by what it was trained on: every kind that can be had, to compare baselines."""
+    """The helper's answers by what it was trained on: every kind that there are records for, to compare baselines."""
     helpers: dict[str, Answers | None] = {
         "none": None,
         "generated": classifier.ask_trained(classifier.records.for_helper, seed=seed),

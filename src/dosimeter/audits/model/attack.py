@@ -1,27 +1,52 @@
-"""Which attack an audit with reference models makes, decided on the references alone, and its scores."""
+"""Which attack an audit makes, decided before the labels of the target are looked at, and what it finds.
+
+With reference models the attack is chosen on the references. Without any, the signals are calibrated by those of other
+records: the scores are then a function of the model's answers and of the records, so no bound is weakened.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
 from dosimeter import _validate as check
-from dosimeter._validate import FloatArray, InputError
+from dosimeter._validate import FloatArray, InputError, IntArray
 from dosimeter.attacks import leave_one_out
-from dosimeter.attacks.table import SHADOW_ATTACKS
+from dosimeter.attacks.calibration import FEWEST as FEWEST_CALIBRATED
+from dosimeter.attacks.table import CALIBRATED, SHADOW_ATTACKS
 from dosimeter.audits.model.pool import Pool
+from dosimeter.audits.model.question import signals_of
 from dosimeter.audits.model.references import ReferenceSignals
-from dosimeter.audits.scores.result import AttackResult, ReferenceStrength
-from dosimeter.estimators.lower_bound import lower_bound
-from dosimeter.estimators.thresholds import threshold_at_fpr
+from dosimeter.audits.result import Audit
+from dosimeter.audits.scores import audit_scores
+from dosimeter.audits.scores.result import AttackResult, ReferenceStrength, ScoresDetails, ScoresMetadata
+from dosimeter.audits.shift.blind import features_of
+from dosimeter.audits.shift.records import read_records, thumbnails
+from dosimeter.audits.training.shadows import tallied
+from dosimeter.estimate import Validity
+from dosimeter.estimators.headline import rank_bins
+from dosimeter.estimators.limits import threshold_at_fpr
+from dosimeter.estimators.lower_bound import prove
 from dosimeter.evidence import OneRun, Scores
+from dosimeter.models import Losses
 
-__all__ = ["attack_result", "attack_scores", "choose_attack", "other_scores", "read_attack", "sides_of"]
+__all__ = [
+    "At",
+    "Attacked",
+    "Target",
+    "attack_alone",
+    "attack_with_references",
+    "read_attack",
+    "read_similar",
+    "sides_of",
+]
 
 ONLINE = ("rmia-online", "lira", "loss")  # InfoRMIA ranks the records of one model as RMIA does
 FEWEST = 6  # references: a target, its counterpart, and two with and two without each record to learn from
+MOST_CELLS = 40_000_000  # of a table that records are compared in: a few hundred megabytes
 TRIED = 8  # references that are attacked to choose
 LOW = 0.01
 RESOLVED = 1e-4  # squared residuals, in usual ones, below which nothing is told apart
@@ -31,7 +56,142 @@ FURTHEST = 300.0  # minus the log-likelihood of a residual, where exponentials o
 
 def read_attack(attack: Any) -> str:
     """The name of the attack, or "auto"."""
-    return check.choice("attack", attack, ("auto", *SHADOW_ATTACKS))
+    return check.choice("attack", attack, ("auto", *SHADOW_ATTACKS, *CALIBRATED))
+
+
+class Attacked(NamedTuple):
+    """The audit by the attack of the headline, its evidence, and the scores of the other attacks.
+
+    The other attacks only say where attacks agree.
+    """
+
+    audit: Audit
+    evidence: Scores | OneRun
+    others: list[Scores]
+
+
+class At(TypedDict):
+    """What every bound of an audit is for."""
+
+    delta: float
+    confidence: float
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """The audited model, asked: its losses on the records, the evidence of the loss attack, and the audit by it.
+
+    `given` holds the arguments of `audit_scores` that the caller passed.
+    """
+
+    pool: Pool
+    losses: tuple[Losses, Losses]
+    evidence: Scores | OneRun
+    audit: Audit
+    aggregate: str
+    at: At
+    given: Mapping[str, Any]
+
+    @property
+    def signals(self) -> FloatArray:
+        """The signals of both sides, members first."""
+        return signals_of(self.losses)
+
+    def evidence_of(self, scores: FloatArray) -> Scores | OneRun:
+        """Scores of the records, members first, with what is known about their labels."""
+        size = self.losses[0].values.size
+        return self.pool.evidence(scores[:size], scores[size:], self.aggregate, from_loss=False)
+
+    def attacked(self, attack: str, scores: FloatArray) -> tuple[Audit, Scores | OneRun]:
+        """The audit by these scores; Epsilon* and a row of the loss attack stay beside it."""
+        sharper = self.evidence_of(scores)
+        audit = audit_scores(sharper, **self.at, **self.given)
+        stars = tuple(estimate for estimate in self.audit.estimates if estimate.validity == Validity.INSTANCE_METRIC)
+        rows = (
+            attack_result(attack, sharper, audit.headline, headline=True),
+            attack_result("loss", self.evidence, self.audit.headline, headline=False),
+        )
+        assert isinstance(audit.metadata, ScoresMetadata)
+        return (
+            replace(
+                audit,
+                estimates=(*audit.estimates, *stars),
+                details=ScoresDetails(attacks=rows),
+                metadata=replace(audit.metadata, attack=attack),
+            ),
+            sharper,
+        )
+
+
+class Similar(NamedTuple):
+    """What tells records that are alike, members first, and the attack that calibrates by it."""
+
+    attack: str
+    features: FloatArray
+    classes: IntArray
+
+
+def read_similar(attack: str, pool: Pool) -> Similar | None:
+    """What the signals are calibrated by, without reference models; None for the loss as it is.
+
+    Whether there are records enough, and whether they can be read, depends on the records alone: who is a member has
+    no part in which attack is made.
+    """
+    if attack == "loss":
+        return None
+    try:
+        if pool.labels is None or pool.size < FEWEST_CALIBRATED:
+            raise InputError(
+                f"attack={attack!r} compares a record with others like it, and takes labels and {FEWEST_CALIBRATED} "
+                "records; pass them, or attack='loss'."
+            )
+        records = read_records(pool.inside[0], pool.outside[0], pool.guard_labels())
+        if records.kind == "tabular" and pool.size * records.members.shape[1] > MOST_CELLS:
+            raise InputError(f"attack={attack!r} takes tables of {MOST_CELLS} values at most; pass attack='loss'.")
+    except InputError:
+        if attack == "auto":
+            return None
+        raise
+    sides = records.members, records.nonmembers
+    if records.kind == "image":
+        sides = thumbnails(sides[0]), thumbnails(sides[1])
+    assert records.labels is not None
+    chosen = "calibrated" if attack == "auto" else attack
+    return Similar(chosen, features_of(records.kind, *sides), np.concatenate(records.labels))
+
+
+def attack_alone(target: Target, similar: Similar | None) -> Attacked:
+    """The audit without reference models: by the calibrated signals, or by the loss as it is."""
+    if similar is None:
+        return Attacked(target.audit, target.evidence, [])
+    row = CALIBRATED[similar.attack]
+    signals = -np.concatenate([side.values for side in target.losses])
+    scores = row.function(signals, similar.features, labels=similar.classes, **row.preset)
+    audit, evidence = target.attacked(similar.attack, scores)
+    return Attacked(audit, evidence, [sides_of(target.evidence)])
+
+
+def attack_with_references(target: Target, attack: str, references: ReferenceSignals) -> Attacked:
+    """The audit by an attack that compares the model with reference models."""
+    pool, trained = target.pool, references.trained
+    chosen, strength = choose_attack(attack, references, pool, target.aggregate, **target.at)
+    audit, sharper = target.attacked(chosen, attack_scores(chosen, target.signals, references, pool))
+    others = other_scores(chosen, strength, target.signals, references, pool)
+    assert isinstance(audit.metadata, ScoresMetadata) and isinstance(audit.details, ScoresDetails)
+    meta = audit.metadata
+    if trained is not None:
+        meta = replace(meta, **tallied({"reference": trained}, references.known))
+    audit = replace(
+        audit,
+        details=replace(audit.details, strength=strength),
+        metadata=replace(
+            meta,
+            references=len(references.signals),
+            warnings=(*meta.warnings, *(() if trained is None else trained.notes())),
+        ),
+    )
+    found = [sides_of(target.evidence_of(scores)) for scores in others]
+    return Attacked(audit, sharper, [*found, sides_of(target.evidence)])
 
 
 def choose_attack(
@@ -105,10 +265,11 @@ def _strength(
     for values, included in zip(scores[:TRIED], references.included[:TRIED], strict=True):
         evidence = OneRun(values, included, None, pool.persons, aggregate)
         sides = evidence.as_scores()
-        bound = lower_bound(evidence, delta=delta, confidence=confidence).low
-        found.append((bound, sides.auc, tpr_at(sides)))
-    epsilon, auc, tpr = np.mean(found, axis=0)
-    return ReferenceStrength(name, float(epsilon), float(auc), float(tpr), chosen=False)
+        bins = rank_bins(evidence.scores, evidence.included)
+        bound = prove(bins, "coins", "add/remove", delta, 1 - confidence).epsilon
+        found.append((bound, sides.auc, tpr_at(sides), tnr_at(sides)))
+    epsilon, auc, tpr, tnr = (float(mean) for mean in np.mean(found, axis=0))
+    return ReferenceStrength(name, epsilon, auc, tpr, tnr, chosen=False)
 
 
 def attack_scores(name: str, target: FloatArray, references: ReferenceSignals, pool: Pool) -> FloatArray:

@@ -1,4 +1,4 @@
-"""What only an audit of a model has to show: how it was asked, what references bought, how the attack was chosen."""
+"""What only an audit of a model has to show: how it was asked, what references or calibration bought."""
 
 from __future__ import annotations
 
@@ -6,27 +6,55 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from dosimeter.audits.page import facts
+from dosimeter.audits.page.facts import Step
 from dosimeter.audits.result import Audit
 from dosimeter.audits.scores.result import ScoresDetails, ScoresMetadata
 from dosimeter.estimate import percent
-from dosimeter.report.markup import paragraph, section, table
-from dosimeter.report.text import epsilon, share, whose
+from dosimeter.report.markup import epsilon, paragraph, section, share, table, whose
 
 if TYPE_CHECKING:
     from dosimeter.report.canvas import Canvas, Spec
-    from dosimeter.report.shell import Pictures
+    from dosimeter.report.markup import Pictures
 
 CHARTS: Mapping[str, Callable[[Canvas, Audit], Spec | None]] = {}
 
 
 def sections(audit: Audit, pictures: Pictures) -> list[str]:
-    """How the model was asked, where it did not give scores of classes; attacks side by side, with references."""
+    """How the model was asked, where it did not give scores of classes; the attack beside the loss alone."""
     details, meta = audit.details, audit.metadata
     if not isinstance(details, ScoresDetails) or not isinstance(meta, ScoresMetadata):
         return []
     asked = _asked(meta)
     found: list[str] = [section("asked", "How the model was asked", paragraph(asked))] if asked else []
-    return [*found, _references(audit, details, meta)] if details.attacks else found
+    if not details.attacks:
+        return found
+    return [*found, _calibrated(audit, details) if meta.references is None else _references(audit, details, meta)]
+
+
+def steps(audit: Audit) -> list[Step]:
+    """What would make this audit stronger: reference models, more records, persons instead of records."""
+    meta, unit = audit.metadata, facts.unit(audit)
+    found = []
+    if isinstance(meta, ScoresMetadata) and not meta.references:
+        found.append(
+            Step(
+                "Compare with reference models",
+                "An attack that knows how models answer without a record finds more, and the comparison does not "
+                "weaken the bound.",
+                "dosimeter.audit_model(model, …, train=train, references=16)",
+            )
+        )
+    if (more := facts.more_step(audit, f"Audit more {unit}s", f"{unit}s")) is not None:
+        found.append(more)
+    if unit == "record":
+        found.append(
+            Step(
+                "Audit persons, if a person has several records",
+                "Then the loss of a person may be larger than that of a record.",
+                "dosimeter.audit_model(model, …, groups=persons)",
+            )
+        )
+    return found
 
 
 def _asked(meta: ScoresMetadata) -> str:
@@ -59,17 +87,56 @@ def _asked(meta: ScoresMetadata) -> str:
     return ""
 
 
+def _calibrated(audit: Audit, details: ScoresDetails) -> str:
+    """The loss with and without calibration, for an audit of the model alone."""
+    body = paragraph(
+        "Some records are hard for every model, and a high loss on them says little. So the attack weighs the loss of "
+        "a record with how far it is from that of similar records. What is usual was learned from all records without "
+        "telling members from others, and this attack was fixed beforehand, so neither weakens the bound."
+    )
+    body += _side_by_side(audit, details, "The same model attacked with and without calibration.")
+    return section("calibration", "What calibration bought", body)
+
+
 def _references(audit: Audit, details: ScoresDetails, meta: ScoresMetadata) -> str:
     """Attacks side by side, for an audit that had reference models."""
     body = paragraph(
         f"The attack compares this model with {meta.references} reference models. None of them was told which records "
         "this model was trained on, so the comparison does not weaken the bound."
     )
-    body += table(
-        f"The same model attacked with and without references. Each ε is proven "
-        f"{whose(details.attacks[0].neighbours, facts.unit(audit))}, with "
+    body += _side_by_side(audit, details, "The same model attacked with and without references.")
+    if details.strength:
+        body += paragraph(
+            "Which attack to make was decided on the reference models alone, whose own records are known: each was "
+            "attacked with the help of the others."
+        )
+        body += table(
+            "How strong each attack is on the reference models, on average",
+            (*COLUMNS, "taken"),
+            [
+                (
+                    row.attack,
+                    epsilon(row.epsilon),
+                    f"{row.auc:.3g}",
+                    share(row.tpr_at_1_percent),
+                    share(row.tnr_at_1_percent),
+                    "yes" if row.chosen else "no",
+                )
+                for row in details.strength
+            ],
+            numeric=range(1, 5),
+        )
+    return section("references", "What the reference models bought", body)
+
+
+COLUMNS = ("attack", "ε at least", "AUC", "members found at 1 % false alarms", "non-members found at 1 % misses")
+
+
+def _side_by_side(audit: Audit, details: ScoresDetails, title: str) -> str:
+    return table(
+        f"{title} Each ε is proven {whose(details.attacks[0].neighbours, facts.unit(audit))}, with "
         f"{percent(audit.headline.confidence)} confidence on its own.",
-        ("attack", "ε at least", "AUC", "members found at 1 % false alarms", "non-members found at 1 % misses"),
+        COLUMNS,
         [
             (
                 f"{row.attack} (headline)" if row.headline else row.attack,
@@ -82,22 +149,3 @@ def _references(audit: Audit, details: ScoresDetails, meta: ScoresMetadata) -> s
         ],
         numeric=range(1, 5),
     )
-    if details.strength:
-        body += paragraph(
-            "Which attack to make was decided on the reference models alone, whose own records are known: each was "
-            "attacked with the help of the others."
-        )
-        body += table(
-            "How strong each attack is on the reference models, on average",
-            ("attack", "ε at least", "AUC", "members found at 1 % false alarms", "taken"),
-            [
-                (row.attack, epsilon(row.epsilon), f"{row.auc:.3g}", share(row.tpr_at_1_percent), _taken(row.chosen))
-                for row in details.strength
-            ],
-            numeric=range(1, 4),
-        )
-    return section("references", "What the reference models bought", body)
-
-
-def _taken(chosen: bool) -> str:
-    return "yes" if chosen else "no"

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dosimeter import _validate as check
+from dosimeter._persons import Persons, persons, two_sides
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.evidence import OneRun, Persons, Scores, persons, two_sides
+from dosimeter.evidence import OneRun, Scores
 from dosimeter.models.task import Task
 from dosimeter.records import count, dataset, joined, missing_values, take
 

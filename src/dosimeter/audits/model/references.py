@@ -16,12 +16,15 @@ from typing import Any
 import numpy as np
 
 from dosimeter import _validate as check
+from dosimeter._progress import stages
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.audits.model.pool import Pool
 from dosimeter.audits.model.question import PLAIN, Question, digests, signals_of
 from dosimeter.audits.training.repeatable import Pipeline
 from dosimeter.audits.training.shadows import Trainings, collect
 from dosimeter.engine import RunOptions
+from dosimeter.models import BlackBox
+from dosimeter.models.black_box import Batched
 from dosimeter.records import count, take
 from dosimeter.training import Recipe
 from dosimeter.training.identity import Identity, identity
@@ -102,11 +105,43 @@ def read_references(
         )
     boxes = [question.box(one, batch_size=run.batch_size, device=run.device) for one in references]
     included = _given_masks(masks, len(boxes), pool)
+    _check_classes(model, boxes, question, pool)
     return lambda: ReferenceSignals(
         np.stack([signals_of(question.ask(box, pool)) for box in boxes]),
         included,
         signals_are_losses=question.signals_are_losses,
     )
+
+
+def _check_classes(model: Any, boxes: Sequence[BlackBox], question: Question, pool: Pool) -> None:
+    """Refuse references that predict other classes than the audited model, before they are asked about all records.
+
+    A model that does not name its classes is asked about one record, and their number is compared.
+    """
+    if pool.task != "classification":
+        return
+    one = take(pool.inside[0], np.array([0]))
+    own, *others = (_classes(box, one) for box in (question.box(model), *boxes))
+    for place, found in enumerate(others):
+        named = own[1] is not None and found[1] is not None
+        if found != own if named else found[0] != own[0]:
+            raise InputError(
+                f"reference {place} predicts {_in_words(*found)}, the audited model {_in_words(*own)}; pass "
+                "references of the same classes."
+            )
+
+
+def _classes(box: BlackBox, one: Any) -> tuple[int | None, tuple[Any, ...] | None]:
+    """How many classes a model gives scores for, and their names if it has them; None where it gives labels alone."""
+    if not isinstance(box, Batched):
+        return None, None
+    if box.classes is not None:
+        return len(box.classes), tuple(box.classes)
+    return box.class_count(one), None
+
+
+def _in_words(count: int | None, names: tuple[Any, ...] | None) -> str:
+    return f"{count} classes" + ("" if names is None else f" ({check.show(list(names), 60)})")
 
 
 def _given_masks(masks: Any, models: int, pool: Pool) -> BoolArray:
@@ -173,7 +208,8 @@ def _trainer(model: Any, pool: Pool, question: Question, train: Any, recipe: Rec
         masks = _masks(names[order], persons, wanted, seed)
         pipeline = _pipeline(pool, order, own or train, recipe, question, run)
         seeds = [int(s) for s in np.random.SeedSequence([seed, 19]).generate_state(wanted)]
-        trained = collect(pipeline.run(masks, seeds), masks, stage="reference")
+        with stages({"reference models": wanted}):
+            trained = collect(pipeline.run(masks, seeds), masks, stage="reference")
         trained.require(FEWEST, "reference models")
         signals, included = np.empty_like(trained.signals), np.empty_like(masks[trained.kept])
         signals[:, order], included[:, order] = trained.signals, masks[trained.kept]

@@ -9,37 +9,36 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 import numpy as np
 
 from dosimeter import _validate as check
-from dosimeter._validate import FloatArray, InputError
+from dosimeter._validate import InputError
 from dosimeter.accounting import Composition, DpSgd, Gaussian
 from dosimeter.accounting.mechanism import Mechanism
+from dosimeter.attacks.table import CALIBRATED
 from dosimeter.audits.assemble import both_sides, distributions, guarantees, written
 from dosimeter.audits.model.attack import (
-    attack_result,
-    attack_scores,
-    choose_attack,
-    other_scores,
+    At,
+    Target,
+    attack_alone,
+    attack_with_references,
     read_attack,
+    read_similar,
     sides_of,
 )
 from dosimeter.audits.model.pool import Pool, read_pool
-from dosimeter.audits.model.question import Question, read_question, signals_of
+from dosimeter.audits.model.question import Question, read_question
 from dosimeter.audits.model.references import ReferenceSignals, read_references
 from dosimeter.audits.model.subgroups import Groups, by_group
-from dosimeter.audits.part import numbers
-from dosimeter.audits.record_risk import RecordRisk
-from dosimeter.audits.result import Audit, Distributions, ExposedRecord, Guard, Roc, StarCurve
+from dosimeter.audits.parts import ShiftEvidence, numbers
+from dosimeter.audits.result import Audit, Distributions, ExposedRecord, RecordRisk, Roc, StarCurve
 from dosimeter.audits.scores import audit_scores
-from dosimeter.audits.scores.result import Accuracy, ErrorSize, Fingerprints, ScoresDetails, ScoresMetadata
-from dosimeter.audits.shift.evidence import ShiftEvidence
-from dosimeter.audits.shift.guard import check_shift
-from dosimeter.audits.training.shadows import tallied
+from dosimeter.audits.scores.result import Accuracy, ErrorSize, Fingerprints, ScoresMetadata
+from dosimeter.audits.shift.guard import Guard, check_shift
 from dosimeter.engine import RunOptions
 from dosimeter.engine.options import RunKeywords
-from dosimeter.estimate import Validity, plain
+from dosimeter.estimate import plain
 from dosimeter.estimators.epsilon_star import transformed_losses
 from dosimeter.estimators.goodness_of_fit import goodness_of_fit
-from dosimeter.estimators.thresholds import Threshold
-from dosimeter.evidence import OneRun, Scores, mask_hash
+from dosimeter.estimators.rates import Threshold
+from dosimeter.evidence import Scores, mask_hash
 from dosimeter.geometry import epsilon_from_rates
 from dosimeter.models import Losses, task_of
 from dosimeter.models.task import Task
@@ -138,14 +137,15 @@ def audit_model(
         seed: Decides halves, samples of the guard and the bootstrap; the headline draws nothing.
         metadata: Notes for the page, e.g. {"unit_of_privacy": "one person"}.
         run: Where the model runs, and how many records it is asked at once.
-        **options: `attack`, e.g. "rmia-online": the attack to make with references; "auto" (the default) takes the one
-            that proves most about the references themselves. `train`: a function (indices, seed) that returns a model
-            trained on these rows of `data` (or of members, then nonmembers), or a factory of torch modules with
-            `recipe`. `reference_masks`: for trained references, who was trained on what, (models, records); without
-            it they saw none of the records. `task`, "classification", "regression" or "multi-label", where it cannot be
-            found out. `outputs`: what a function or module returns, e.g. "logits"; "labels" asks any model for labels
-            alone, `queries` times for each record (32): once as it is, then perturbed. `threshold`, `fpr` and
-            `resamples` of `audit_scores`.
+        **options: `attack`: with references e.g. "rmia-online"; "auto" (the default) takes the one that proves most
+            about the references themselves. Without references "auto" is "calibrated": the loss, weighed with how
+            far it is from that of similar records ("loss" where there are no labels or fewer than 200 records).
+            `train`: a function (indices, seed) that returns a model trained on these rows of `data` (or of members,
+            then nonmembers), or a factory of torch modules with `recipe`. `reference_masks`: for trained references,
+            who was trained on what, (models, records); without it they saw none of the records. `task`,
+            "classification", "regression" or "multi-label", where it cannot be found out. `outputs`: what a function
+            or module returns, e.g. "logits"; "labels" asks any model for labels alone, `queries` times for each record
+            (32): once as it is, then perturbed. `threshold`, `fpr` and `resamples` of `audit_scores`.
 
     Returns:
         The audit, its headline first.
@@ -170,19 +170,22 @@ def audit_model(
     )
     box = question.box(model, batch_size=asked.run.batch_size, device=asked.run.device)
     train_references = _references(model, pool, references, question, asked, seed)
+    similar = read_similar(asked.attack, pool) if train_references is None else None
     verdict = _guard(pool, confidence, seed) if guard else SWITCHED_OFF
     if asked.strict and (verdict.shift or not verdict.checked):
         raise InputError(f"strict refuses a number: {verdict} Draw members and nonmembers from one distribution.")
     losses = question.ask(box, pool)
     by_loss = pool.evidence(-losses[0].values, -losses[1].values, aggregate, from_loss=True)
-    at: _At = {"delta": delta, "confidence": confidence}
-    audit = audit_scores(by_loss, **at, seed=seed, **asked.scores)
-    star = None if audit.curve is None else star_curve(audit.curve, delta)
-    evidence = by_loss
-    others: list[Scores] = []
-    if train_references is not None:
-        attacked = _with_references(audit, by_loss, losses, pool, train_references(), aggregate, asked, at, seed)
-        audit, evidence, others = attacked
+    at: At = {"delta": delta, "confidence": confidence}
+    given: dict[str, Any] = {**asked.scores, "seed": seed}
+    plain_audit = audit_scores(by_loss, **at, **given)
+    target = Target(pool, losses, by_loss, plain_audit, aggregate, at, given)
+    audit, evidence, others = (
+        attack_alone(target, similar)
+        if train_references is None
+        else attack_with_references(target, asked.attack, train_references())
+    )
+    star = None if plain_audit.curve is None else star_curve(plain_audit.curve, delta)
     scores, loss_scores = sides_of(evidence), sides_of(by_loss)
     relations = [estimate.neighbours or "" for estimate in audit.estimates if estimate.method == audit.headline.method]
     upper, missing = guarantees(mechanism, delta, relations, evidence.unit)
@@ -219,13 +222,6 @@ def audit_model(
     )
 
 
-class _At(TypedDict):
-    """What every bound of an audit is for."""
-
-    delta: float
-    confidence: float
-
-
 class _Asked(NamedTuple):
     """The options of an audit, sorted by what they are for."""
 
@@ -259,10 +255,13 @@ def _references(
 ) -> Callable[[], ReferenceSignals] | None:
     """The function that trains the references; None where none were asked for."""
     if references is None:
-        given = [*asked.references, *(["attack"] if asked.attack not in ("auto", "loss") else [])]
+        alone = asked.attack in ("auto", "loss", *CALIBRATED)
+        given = [*asked.references, *([] if alone else [f"attack={asked.attack!r}"])]
         if given:
             raise InputError(f"{given[0]} is for reference models, and none were asked for; pass references=16.")
         return None
+    if asked.attack in CALIBRATED:
+        raise InputError(f"attack={asked.attack!r} takes the model alone; leave references or attack out.")
     made = asked.references
     return read_references(
         model,
@@ -275,57 +274,6 @@ def _references(
         run=asked.run,
         seed=seed,
     )
-
-
-def _with_references(
-    by_loss: Audit,
-    evidence: Scores | OneRun,
-    losses: tuple[Losses, Losses],
-    pool: Pool,
-    references: ReferenceSignals,
-    aggregate: str,
-    asked: _Asked,
-    at: _At,
-    seed: int,
-) -> tuple[Audit, Scores | OneRun, list[Scores]]:
-    """The audit by the attack with references; Epsilon* and a row of the loss attack stay beside it.
-
-    The scores of the other attacks come last: they only say where attacks agree.
-    """
-    attack, strength = choose_attack(asked.attack, references, pool, aggregate, **at)
-    target = signals_of(losses)
-
-    def evidence_of(scores: FloatArray) -> Scores | OneRun:
-        size = losses[0].values.size
-        return pool.evidence(scores[:size], scores[size:], aggregate, from_loss=False)
-
-    sharper = evidence_of(attack_scores(attack, target, references, pool))
-    others = [sides_of(evidence_of(s)) for s in other_scores(attack, strength, target, references, pool)]
-    audit = audit_scores(sharper, **at, seed=seed, **asked.scores)
-    stars = tuple(estimate for estimate in by_loss.estimates if estimate.validity == Validity.INSTANCE_METRIC)
-    assert isinstance(audit.metadata, ScoresMetadata)
-    trained = references.trained
-    meta = audit.metadata
-    if trained is not None:
-        meta = replace(meta, **tallied({"reference": trained}, references.known))
-    audit = replace(
-        audit,
-        estimates=(*audit.estimates, *stars),
-        details=ScoresDetails(
-            attacks=(
-                attack_result(attack, sharper, audit.headline, headline=True),
-                attack_result("loss", evidence, by_loss.headline, headline=False),
-            ),
-            strength=strength,
-        ),
-        metadata=replace(
-            meta,
-            attack=attack,
-            references=len(references.signals),
-            warnings=(*meta.warnings, *(() if trained is None else trained.notes())),
-        ),
-    )
-    return audit, sharper, [*others, sides_of(evidence)]
 
 
 SWITCHED_OFF = Guard(

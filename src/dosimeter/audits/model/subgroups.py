@@ -12,10 +12,10 @@ import numpy.typing as npt
 from scipy import special
 
 from dosimeter._validate import BoolArray, FloatArray, InputError, show
-from dosimeter.audits.part import known
+from dosimeter.audits.parts import known
 from dosimeter.audits.result import Subgroup
 from dosimeter.estimate import plain
-from dosimeter.estimators.auc import auc_with_error
+from dosimeter.estimators.limits import auc_with_error
 from dosimeter.estimators.lower_bound import lower_bound
 from dosimeter.evidence import OneRun, Scores
 

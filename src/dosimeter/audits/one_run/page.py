@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from dosimeter.audits.one_run.result import RECORDS_KNOWN, OneRunDetails, OneRunMetadata
+from dosimeter.audits.one_run.result import RECORDS_KNOWN, GuessPath, OneRunDetails, OneRunMetadata
+from dosimeter.audits.page import facts
+from dosimeter.audits.page.facts import Step
 from dosimeter.audits.result import Audit
 from dosimeter.audits.training.page_parts import interval_chart, path_chart, side_by_side, training_notes
 from dosimeter.report.canvas import Canvas, Rows, Spec
-from dosimeter.report.markup import paragraph, section
-from dosimeter.report.shell import Pictures, figure
-from dosimeter.report.text import epsilon, share, short
+from dosimeter.report.markup import Pictures, epsilon, figure, paragraph, section, share, short
 
-__all__ = ["CHARTS", "sections"]
+__all__ = ["CHARTS", "guesses_chart", "sections", "steps"]
 
 
 def _parts(audit: Audit) -> tuple[OneRunDetails, OneRunMetadata]:
@@ -26,8 +26,11 @@ def _intervals(canvas: Canvas, audit: Audit) -> Spec | None:
 
 
 def _guesses(canvas: Canvas, audit: Audit) -> Spec | None:
+    return guesses_chart(canvas, audit, _parts(audit)[0].guesses)
+
+
+def guesses_chart(canvas: Canvas, audit: Audit, path: GuessPath | None) -> Spec | None:
     """Draw the share of right guesses among the surest ones, and what the headline's ε allows."""
-    path = _parts(audit)[0].guesses
     if path is None or not path.guesses:
         return None
     rows: Rows = [
@@ -52,6 +55,33 @@ def sections(audit: Audit, pictures: Pictures) -> list[str]:
     """Tell how the audit was run; the guesses; the intervals side by side."""
     details, meta = _parts(audit)
     return [_how(meta), _guessed(details, pictures), side_by_side(audit, details.intervals, None, pictures)]
+
+
+def steps(audit: Audit) -> list[Step]:
+    """What would make this audit stronger: more canaries, crafted ones, reference models."""
+    meta = _parts(audit)[1]
+    found = []
+    if meta.count and (more := facts.more_step(audit, "Put in more canaries", "canaries")) is not None:
+        found.append(Step(more.title, more.text, f"dosimeter.audit_one_run(…, count={4 * meta.count})"))
+    if meta.recipe is not None and meta.canaries in REAL_RECORDS:
+        found.append(_CRAFTED)
+    if meta.attack != RECORDS_KNOWN and not meta.shadows:
+        found.append(
+            Step(
+                "Compare with reference models",
+                "Models with coins of their own sharpen the scores, and the comparison does not weaken the bound.",
+                "dosimeter.audit_one_run(…, shadows=16)",
+            )
+        )
+    return found
+
+
+REAL_RECORDS = ("random rows", "random persons")  # what is challenged where no canary was crafted
+_CRAFTED = Step(
+    "Craft the canaries",
+    "Records that no other record resembles are remembered best, so they show the most of what a training may leak.",
+    'dosimeter.audit_one_run(…, canaries="mislabelled")',
+)
 
 
 def _how(meta: OneRunMetadata) -> str:

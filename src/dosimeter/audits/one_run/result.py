@@ -1,4 +1,4 @@
-"""What an audit with one training run records of itself, and what only it has to show."""
+"""What an audit with one training run says about itself, and what only it has to show."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dosimeter._validate import InputError
-from dosimeter.audits.part import Count, Part
+from dosimeter.audits.parts import Count, Part
 from dosimeter.audits.result import Details, TrainedMetadata
 from dosimeter.audits.scores.result import Accuracy
 from dosimeter.audits.training.result import CoinSeeds, IntervalRow

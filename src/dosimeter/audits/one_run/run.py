@@ -16,23 +16,16 @@ import numpy as np
 
 import dosimeter
 from dosimeter import _validate as check
+from dosimeter._progress import stages
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.accounting import DpSgd
 from dosimeter.accounting.claims import claim_mechanism
-from dosimeter.audits.assemble import both_sides, guarantees, written
+from dosimeter.attacks.white_box import read_white_box
+from dosimeter.audits.assemble import audit_seed, both_sides, guarantees, written
 from dosimeter.audits.one_run.result import RECORDS_KNOWN, GuessPath, OneRunDetails, OneRunMetadata, OneRunUtility
 from dosimeter.audits.result import Audit
-from dosimeter.audits.seeds import audit_seed
 from dosimeter.audits.training import intervals
-from dosimeter.audits.training.challenges import (
-    FEWEST_SHADOWS,
-    AttackScorer,
-    find_candidates,
-    halves,
-    in_and_out,
-    read_points,
-    reference_columns,
-)
+from dosimeter.audits.training.intervals import check_budget
 from dosimeter.audits.training.repeatable import (
     Pipeline,
     PipelineKeywords,
@@ -42,10 +35,20 @@ from dosimeter.audits.training.repeatable import (
     pipeline,
 )
 from dosimeter.audits.training.result import CoinSeeds
-from dosimeter.audits.training.shadows import Trainings, collect, tallied
-from dosimeter.audits.training.watched_claim import check_budget
+from dosimeter.audits.training.shadows import (
+    FEWEST_SHADOWS,
+    AttackScorer,
+    Trainings,
+    collect,
+    find_candidates,
+    halves,
+    in_and_out,
+    read_points,
+    reference_columns,
+    tallied,
+)
 from dosimeter.engine import RunOptions
-from dosimeter.estimate import Estimate, plain
+from dosimeter.estimate import Estimate, Level, plain
 from dosimeter.estimators.one_run import one_run
 from dosimeter.estimators.ranked import ranked
 from dosimeter.evidence import OneRun, fair_coins, mask_hash
@@ -127,9 +130,10 @@ def audit_one_run(
     delta, confidence = check.delta(delta), check.confidence(confidence)
     own, rest = own_keywords(options, _DEFAULTS)
     where = RunOptions.read(run, rest, caller="audit_one_run")
-    base = pipeline(train, data, recipe=recipe, where=where, name=name, groups=groups, **own)
+    attack, white_box = read_white_box(attack)
+    base = pipeline(train, data, recipe=recipe, where=where, name=name, groups=groups, white_box=white_box, **own)
     shadows = check.whole("shadows", shadows, 0, "pass the number of reference models, 0 for none")
-    scorer = _scorer(attack, shadows, log_odds=base.signal is None)
+    scorer = _scorer(attack, shadows, log_odds=base.signal is None and white_box is None)
     seed = audit_seed(seed, where.store, "one run", base.identity, check.show(canaries), count)
     children = np.random.SeedSequence(seed).spawn(len(_SEEDS))
     seeds = {key: int(child.generate_state(1)[0]) for key, child in zip(_SEEDS, children, strict=True)}
@@ -140,7 +144,8 @@ def audit_one_run(
     mechanism, notes = intervals.mechanism_of(recipe, int(members.sum()), int(members.sum()))
     upper, missing = guarantees(mechanism, delta, ["add/remove"], base.unit)
 
-    scores, stages = _scored(chosen, coins, members, scorer, shadows, seeds)
+    with stages({"the run": 1, "reference models": shadows}):
+        scores, trained = _scored(chosen, coins, members, scorer, shadows, seeds)
     evidence = OneRun(scores, coins, coin_seed, None if base.persons is None else np.arange(coins.size))
     estimates = _estimates(evidence, delta, confidence)
     if chosen.subtract:
@@ -160,7 +165,7 @@ def audit_one_run(
             name=name,
             model=model_name(train),
             recipe=None if recipe is None else plain(recipe.to_dict()),
-            attack=_attack_name(chosen, scorer),
+            attack=_attack_name(chosen, scorer) if white_box is None else f"{white_box.label}, {scorer.name}",
             shadows=shadows,
             canaries=chosen.kind,
             count=coins.size,
@@ -169,8 +174,8 @@ def audit_one_run(
             points=tuple(chosen.rows.tolist()),
             records=base.records,
             unit=base.unit,
-            utility=OneRunUtility(stages["run"].accuracy),
-            **tallied(stages, base.known),
+            utility=OneRunUtility(trained["run"].accuracy),
+            **tallied(trained, base.known),
             seed=seed,
             seeds=CoinSeeds(seeds["masks"] if shadows else None, coin_seed),
             mask_hash=mask_hash(coins),
@@ -178,7 +183,7 @@ def audit_one_run(
             mechanism=None if mechanism is None else written(mechanism),
             delta=delta,
             confidence=confidence,
-            warnings=(*notes, *missing, *(note for part in stages.values() for note in part.notes())),
+            warnings=(*notes, *missing, *(note for part in trained.values() for note in part.notes())),
             version=dosimeter.__version__,
         ),
     )
@@ -336,7 +341,7 @@ def _with_references(
 
 def _estimates(evidence: OneRun, delta: float, confidence: float) -> list[Estimate]:
     """The headline, the walk and the bets; then a number of guesses fixed in advance, a tenth of the canaries."""
-    at: dict[str, Any] = {"delta": delta, "confidence": confidence}
+    at: Level = {"delta": delta, "confidence": confidence}
     guesses = min(evidence.total, max(FEWEST_GUESSES, evidence.total // 10))
     estimates = [
         one_run(evidence, **at),

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
-import numpy as np
-
-from dosimeter._validate import FloatArray
 from dosimeter.accounting import Guarantee, PrivacyRegion
+from dosimeter.accounting.calibration import noise_for_epsilon
 from dosimeter.accounting.region import comparable
 from dosimeter.audits.assemble import family
+from dosimeter.audits.kinds import page_of
 from dosimeter.audits.result import Audit, TprAtFpr
-from dosimeter.estimate import Estimate, Validity, percent
-from dosimeter.estimators.wording import claim_of_bound
-from dosimeter.geometry import tradeoff
+from dosimeter.estimate import Estimate, Validity, claim_of_bound, number, odds_of
+from dosimeter.estimators.lower_bound import largest_provable
+from dosimeter.report.markup import epsilon, share, short, small, whose
 
 SHOWN_FPR = 0.01
+MOST_STEPS = 3
+TOLERABLE = math.log(3)  # somebody who was 50 % sure becomes at most 75 % sure
+MOST_UNITS = 40_000  # beyond it the ceiling takes long to compute, and more units are no advice
 
 
 def ordered(upper: Iterable[Guarantee]) -> list[Guarantee]:
@@ -87,109 +90,222 @@ def tpr_at(audit: Audit, fpr: float) -> TprAtFpr | None:
     return next((p for p in tpr_points(audit) if math.isclose(p.fpr, fpr, rel_tol=1e-9)), None)
 
 
-def most_tpr(fpr: FloatArray, epsilon: float, delta: float) -> FloatArray:
-    """The largest TPR that (ε, δ) allows at each FPR."""
-    return 1 - tradeoff(fpr, epsilon, delta)
-
-
-@dataclass(frozen=True)
-class RocLines:
-    """The ROC curve as it is drawn: rates on a grid of FPRs, and where the axes begin."""
-
-    fpr: FloatArray
-    tpr: FloatArray
-    tpr_low: FloatArray
-    x_min: float
-    y_min: float
-
-
-def roc_lines(audit: Audit, points: int) -> RocLines | None:
-    """Measured TPR and its simultaneous lower limit on a logarithmic grid of FPRs, and where the axes begin.
-
-    Both are steps: the TPR at FPR x is the largest reached with at most x, and the limit at x is the largest
-    `tpr_low` whose `fpr_high` is at most x. The grid holds every marked FPR, so no marked point moves.
-    """
-    curve = audit.curve
-    if curve is None:
-        return None
-    fpr, tpr, high, low = (np.array(line) for line in (curve.fpr, curve.tpr, curve.fpr_high, curve.tpr_low))
-    marks = curve.tpr_at_fpr
-    marked = [p.fpr for p in marks]
-    fpr, tpr = np.append(fpr, marked), np.append(tpr, [p.tpr for p in marks])  # thinning may have dropped them
-    smallest = float(fpr[fpr > 0].min()) if (fpr > 0).any() else 1e-3
-    x_min = 10.0 ** math.floor(math.log10(max(min(smallest, 0.1), 1e-7)) + 1e-9)
-    grid = np.unique(np.concatenate([np.geomspace(x_min, 1, points), [m for m in marked if m >= x_min], [x_min, 1.0]]))
-    grid = grid[(grid >= x_min) & (grid <= 1)]
-    measured, limit = _steps(fpr, tpr, grid), _steps(high, low, grid)
-    positive = measured[measured > 0]
-    start = float(positive.min()) if positive.size else 1.0
-    y_min = 10.0 ** math.floor(math.log10(max(min(start, 0.1), x_min)) + 1e-9)
-    return RocLines(grid, measured, limit, x_min, y_min)
-
-
-def _steps(x: FloatArray, y: FloatArray, grid: FloatArray) -> FloatArray:
-    """The largest y whose x is at most each grid point; 0 where there is none."""
-    order = np.argsort(x, kind="stable")
-    best = np.concatenate([[0.0], np.maximum.accumulate(y[order])])
-    # A marked FPR such as 0.1 may differ from its count ratio in the last bit.
-    return best[np.searchsorted(x[order], grid * (1 + 1e-12), side="right")]
-
-
-def together(audit: Audit) -> str:
-    """How surely the bounds of the groups hold: all at once, or, in an audit that does not say so, each alone."""
-    rows = audit.subgroups
-    joint = rows[0].joint_confidence if rows else None
-    if joint is None:
-        return "Each bound holds for its group alone, so the largest of them need not hold."
-    which = "It holds" if len(rows) == 1 else f"All {len(rows)} bounds hold at once"
-    return f"{which} with {percent(joint)} confidence."
-
-
-@dataclass(frozen=True)
-class StarLine:
-    """The Epsilon* curve as it is drawn; `best` is the place of the supremum, if it is finite."""
-
-    fpr: FloatArray
-    fnr: FloatArray
-    epsilon: FloatArray
-    best: int | None
-
-
-def star(audit: Audit, points: int) -> StarLine | None:
-    """The Epsilon* curve by rising FPR where ε is finite and 0 < FPR < 1, thinned without losing the supremum.
-
-    Where the audit lists the empirical form, its own point is the supremum: the curve was thinned and may have lost it.
-    """
-    curve = audit.star
-    if curve is None:
-        return None
-    fpr, fnr, eps = (np.array(line, dtype=float) for line in (curve.fpr, curve.fnr, curve.epsilon))
-    best: int = curve.best
-    listed = next((e for e in audit.estimates if e.method == "epsilon-star-empirical"), None)
-    if listed is not None:
-        if not measurable(listed):
-            return None
-        fpr, fnr = np.append(fpr, listed.details["fpr"]), np.append(fnr, listed.details["fnr"])
-        eps, best = np.append(eps, listed.epsilon), eps.size
-    keep = np.flatnonzero(np.isfinite(eps) & (fpr > 0) & (fpr < 1))
-    if keep.size == 0:
-        return None
-    keep = keep[np.argsort(fpr[keep], kind="stable")]
-    at = np.flatnonzero(keep == best)
-    if keep.size > points:
-        even = np.linspace(0, keep.size - 1, points).round().astype(int)
-        chosen = np.unique(np.concatenate([even, at]))
-        at = np.searchsorted(chosen, at)
-        keep = keep[chosen]
-    return StarLine(fpr[keep], fnr[keep], eps[keep], int(at[0]) if at.size else None)
-
-
 def measurable(estimate: Estimate) -> bool:
     """Whether an estimate has a value at all; Epsilon* has none where the losses cannot tell."""
     return bool(estimate.details.get("measurable", True))
 
 
-def lead(audit: Audit) -> float | None:
-    """The largest measured TPR − FPR over the thresholds of the curve."""
-    curve = audit.curve
-    return None if curve is None else float(np.max(np.subtract(curve.tpr, curve.fpr)).clip(0.0))
+# --- where an audit stands --------------------------------------------------------------------------------
+
+
+class Standing(StrEnum):
+    """What an audit comes to; the values are the names that the style sheet colours."""
+
+    FAILED = "failed"  # members and non-members differ without the model
+    BROKEN = "broken"  # more is proven than the guarantee allows
+    LEAK = "leak"
+    NONE = "none"
+    MEASURED = "measured"  # the headline is not a bound
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to do next: a few words, a sentence that says why, and what to type."""
+
+    title: str
+    text: str
+    code: str = ""
+
+
+def standing(audit: Audit) -> Standing:
+    """What the audit comes to."""
+    found = bounds(audit)
+    if audit.guard.shift:
+        return Standing.FAILED
+    if not found:
+        return Standing.MEASURED
+    if any(contradiction(lower, guarantee(audit, lower)) for lower in found):
+        return Standing.BROKEN
+    return Standing.LEAK if any(lower.low > 0 for lower in found) else Standing.NONE
+
+
+def shown(audit: Audit) -> tuple[Estimate, Guarantee | None]:
+    """The one pair that the first screen speaks of, in its sentence, its cards and its picture alike.
+
+    It is the bound with a guarantee beside it, unless only another bound proves anything, or breaks its guarantee.
+    """
+    lower, stated = drawn(audit)
+    pairs = [(bound, guarantee(audit, bound)) for bound in bounds(audit)]
+    broken = next((pair for pair in pairs if contradiction(*pair)), None)
+    if broken is not None:
+        return broken
+    if lower.low == 0:
+        return next((pair for pair in pairs if pair[0].low > 0), (lower, stated))
+    return lower, stated
+
+
+def ceiling(estimate: Estimate) -> float | None:
+    """About what a perfect attack on as many units would have proven; None where that is not known."""
+    most = estimate.details.get("largest_provable")
+    return float(most) if isinstance(most, (int, float)) and math.isfinite(most) else None
+
+
+def more_units(audit: Audit, times: int = 4) -> tuple[int, int, float] | None:
+    """How many units were audited, how many `times` as many are, and about what a perfect attack on those proves."""
+    head = audit.headline
+    game, bins = head.details.get("game"), head.details.get("bins")
+    if not isinstance(game, str) or not isinstance(bins, Mapping) or head.neighbours is None:
+        return None
+    total, inside = sum(bins["records"]), sum(bins["members"])
+    if not 0 < inside < total or total * times > MOST_UNITS:
+        return None
+    most = largest_provable(inside * times, total * times, game, head.neighbours, head.delta, 1 - head.confidence)
+    return total, total * times, most
+
+
+def more_step(audit: Audit, title: str, names: str, code: str = "") -> Step | None:
+    """A step towards more units: what a perfect attack could prove on these, and on four times as many."""
+    found, now = more_units(audit), ceiling(audit.headline)
+    if found is None or now is None or not found[2] > now:
+        return None
+    few, many, most = found
+    return Step(
+        title,
+        f"On {few} {names} even a perfect attack proves only about ε ≥ {number(now)}; on {many} it could prove about "
+        f"ε ≥ {number(most)}.",
+        code,
+    )
+
+
+# --- what to do next --------------------------------------------------------------------------------------
+
+
+def steps(audit: Audit) -> list[Step]:
+    """Three things to do that follow from the result, the most urgent first."""
+    found, kind = standing(audit), page_of(audit.metadata.kind)
+    own = getattr(kind, "steps", None)
+    stronger: list[Step] = list(own(audit)) if own is not None else []
+    if found is Standing.FAILED:
+        listed = _after_shift(audit)
+    elif found is Standing.BROKEN:
+        listed = _after_broken(audit)
+    elif found is Standing.LEAK:
+        listed = [noise_step(audit), _exposed_step(audit), *stronger, _gate_step(audit)]
+    else:
+        listed = [*stronger, _exposed_step(audit), noise_step(audit), _gate_step(audit)]
+    return [step for step in listed if step is not None][:MOST_STEPS]
+
+
+def _after_shift(audit: Audit) -> list[Step | None]:
+    copies = audit.guard.evidence.duplicates
+    return [
+        Step(
+            "Draw the members by fair coins",
+            "Decide by a coin for each record, before the training, whether it is used. Then members and non-members "
+            "cannot differ without the model.",
+            "included = dosimeter.fair_coins(len(records))",
+        ),
+        Step(
+            "Or take held-out records of the same source",
+            "Same time, same place, same selection as the members"
+            + (f", and without the {copies} copies of members that were found." if copies else "."),
+        ),
+        Step(
+            "Audit again before you quote a number",
+            "A gate fails this audit until the check passes, whatever its numbers are.",
+            "dosimeter gate audit.json --max-epsilon 2",
+        ),
+    ]
+
+
+def _after_broken(audit: Audit) -> list[Step | None]:
+    lower = shown(audit)[0]
+    return [
+        Step(
+            "Do not release the model under this guarantee",
+            "The attack proves more than the guarantee allows, so the guarantee may not be stated.",
+        ),
+        Step(
+            "Look for the fault in the training",
+            "Usual ones: gradients that are not clipped for each record, noise that is scaled to the wrong number, "
+            "batches that are drawn in another way than stated, records that are there twice.",
+            "dosimeter.audit_gradients(…)",
+        ),
+        Step(
+            "Audit once more with new coins",
+            f"An audit like this errs in at most {odds_of(lower.confidence)}; a second one that agrees leaves hardly "
+            "any doubt.",
+        ),
+    ]
+
+
+def noise_step(audit: Audit) -> Step | None:
+    """Noise for a training that tells nobody much: how much, for this number of records."""
+    stated = shown(audit)[1] or other_guarantee(audit)
+    plan = _plan(audit)
+    if plan is None or (stated is not None and stated.epsilon <= TOLERABLE):
+        return None
+    records, batch, epochs = plan
+    delta = audit.headline.delta or 1e-5
+    rate, count = min(batch / records, 1.0), max(round(epochs * records / batch), 1)
+    noise = noise_for_epsilon(TOLERABLE, delta=delta, sample_rate=rate, steps=count, method="rdp")
+    noise = math.ceil(noise * 1000) / 1000
+    more = "" if unit(audit) == "record" else f" A {unit(audit)} with several records needs more noise."
+    now = "" if stated is None else f"The guarantee of now, ε ≤ {epsilon(stated.epsilon)}, allows more. "
+    return Step(
+        "Train with more noise" if stated is not None else "Train with differential privacy",
+        f"{now}For {records} records in Poisson batches of {batch} over {epochs:g} epochs, DP-SGD with a noise "
+        f"multiplier of {noise:g} guarantees ε ≤ {epsilon(TOLERABLE)} for adding or removing one record at δ = "
+        f"{small(delta)}: but for δ, somebody who was 50 % sure that it was used becomes at most 75 % sure.{more}",
+        f"dosimeter choose --belief 0.75 --records {records} --batch-size {batch} --epochs {epochs:g} "
+        f"--delta {delta:g}",
+    )
+
+
+def _plan(audit: Audit) -> tuple[int, int, float] | None:
+    """Records, batch size and epochs of the training: those of the recipe where there is one, else a usual choice."""
+    meta = audit.metadata
+    records = meta.members if meta.kind in (None, "members-only") else meta.records
+    if not records or records < 2:
+        return None
+    recipe = meta.get("recipe")
+    if not isinstance(recipe, Mapping):
+        return records, min(256, max(records // 10, 1)), 30.0
+    batch, epochs, count = recipe.get("batch_size"), recipe.get("epochs"), recipe.get("steps")
+    size = min(int(batch), records) if isinstance(batch, (int, float)) and batch >= 1 else records
+    if isinstance(epochs, (int, float)) and epochs > 0:
+        return records, size, float(epochs)
+    if isinstance(count, (int, float)) and count > 0:
+        return records, size, float(count) * size / records
+    return None
+
+
+def _exposed_step(audit: Audit) -> Step | None:
+    flagged = [g for g in audit.subgroups if g.flagged]
+    if flagged:
+        first = max(flagged, key=lambda g: math.inf if g.epsilon is None else g.epsilon)
+        return Step(
+            f"Look at {short(first.group)} = {short(first.value)} first",
+            f"Of {len(audit.subgroups)} groups, {len(flagged)} {'is' if len(flagged) == 1 else 'are'} more exposed "
+            f"than the rest; for this one alone ε ≥ {epsilon(first.epsilon)} {whose(first.neighbours, unit(audit))} "
+            f"is proven.",
+        )
+    if audit.exposed and standing(audit) is Standing.LEAK:
+        first_record = audit.exposed[0]
+        return Step(
+            "Look at the most exposed records",
+            f"The attack is surest of {unit(audit)} {short(first_record.record)}: "
+            f"{share(first_record.threshold_fpr)} of the non-members look as much like a member. Are they rare, "
+            "repeated or wrong?",
+        )
+    return None
+
+
+def _gate_step(audit: Audit) -> Step:
+    stated = shown(audit)[1]
+    limit = 2.0 if stated is None or math.isinf(stated.epsilon) else math.ceil(10 * stated.epsilon) / 10
+    return Step(
+        "Hold every release to a limit",
+        "A gate recomputes the numbers of an audit and fails one that proves more than you allow.",
+        f"dosimeter gate audit.json --max-epsilon {limit:g}",
+    )

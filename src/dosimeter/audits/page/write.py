@@ -1,24 +1,42 @@
-"""One audit as one self-contained page, or as pictures."""
+"""One audit as one self-contained page, as a PDF, or as pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from dosimeter import _validate as check
-from dosimeter._optional import require
-from dosimeter._validate import InputError
+from dosimeter._validate import InputError, require
 from dosimeter.audits.kinds import page_of
-from dosimeter.audits.page import record, sections
-from dosimeter.audits.page.charts import charts
+from dosimeter.audits.page import appendix, evidence, first, people
 from dosimeter.audits.result import Audit
 from dosimeter.reading import writing
-from dosimeter.report.shell import assemble, drawings, write_page
-from dosimeter.report.text import short, thousands, value
-from dosimeter.report.theme import NARROW, WIDE
+from dosimeter.report.canvas import NARROW, WIDE, Canvas, Spec
+from dosimeter.report.markup import assemble, drawings, short, thousands, value, write_page
+from dosimeter.report.pdf import print_pdf
 
 FORMATS = ("png", "svg")
+CHARTS: dict[str, Callable[[Canvas, Audit], Spec | None]] = {
+    "region": first.region_chart,
+    "accountants": evidence.accountants_chart,
+    "roc": evidence.roc_chart,
+    "distributions": appendix.distributions_chart,
+    "star": appendix.star_chart,
+    "subgroups": people.subgroups_chart,
+}
+
+
+def charts(audit: Audit, *, width: int = WIDE) -> dict[str, Spec]:
+    """Vega-Lite specifications by name: those of `CHARTS`, and those that its kind adds.
+
+    `width` is the full width in pixels; up to 420 the charts are laid out for a phone. Every chart has a layer named
+    "hover": invisible points that carry a text, shown as tooltip by Vega and by the page.
+    """
+    kind = page_of(audit.metadata.kind)
+    makers = CHARTS | dict(kind.CHARTS if kind is not None else {})
+    found = {name: make(Canvas(width), audit) for name, make in makers.items()}
+    return {name: chart for name, chart in found.items() if chart is not None}
 
 
 def to_html(audit: Audit, *, title: str | None = None) -> str:
@@ -29,26 +47,27 @@ def to_html(audit: Audit, *, title: str | None = None) -> str:
     heading = title or (f"Privacy audit: {short(name)}" if name else "Privacy audit")
     kind = page_of(audit.metadata.kind)
     parts = [
-        sections.verdict(audit),
+        first.first_screen(audit, pictures),
+        evidence.evidence(audit, pictures),
+        evidence.roc(audit, pictures),
         *(kind.sections(audit, pictures) if kind is not None else ()),
-        sections.region(audit, pictures),
-        sections.person(audit),
-        sections.roc(audit, pictures),
-        sections.distributions(audit, pictures),
-        sections.star(audit, pictures),
-        sections.subgroups(audit, pictures),
-        sections.exposed(audit),
-        record.numbers(audit),
-        record.method(audit),
-        record.limits(audit),
-        record.nist(audit),
+        people.person(audit),
+        people.subgroups(audit, pictures),
+        people.exposed(audit),
+        people.limits(audit),
+        appendix.distributions(audit, pictures),
+        appendix.star(audit, pictures),
+        appendix.numbers(audit),
+        appendix.method(audit),
+        appendix.nist(audit),
+        appendix.data(audit),
     ]
     return assemble(heading, _subtitle(audit), parts, pictures)
 
 
 def _subtitle(audit: Audit) -> str:
     meta, said = audit.metadata, []
-    by_coins = meta.kind in ("training", "one-run", "gradients")
+    by_coins = meta.kind in ("training", "one-run", "gradients", "text") or getattr(meta, "game", None) == "coins"
     if meta.members is not None and meta.nonmembers is not None and by_coins:
         said = [f"{thousands(meta.members)} coins said in", f"{thousands(meta.nonmembers)} out"]
     elif meta.members is not None:
@@ -69,6 +88,11 @@ def _checked(audit: Any, caller: str) -> Audit:
 def write_html(audit: Audit, path: str | Path, *, title: str | None = None) -> Path:
     """Write the page to a file and return its path."""
     return write_page(to_html(audit, title=title), path)
+
+
+def write_pdf(audit: Audit, path: str | Path, *, title: str | None = None) -> Path:
+    """Write the page as a PDF through Chromium, with everything unfolded, and return its path."""
+    return print_pdf(to_html(audit, title=title), path)
 
 
 def write_png(audit: Audit, folder: str | Path, *, scale: float = 2.0, formats: Iterable[str] = ("png",)) -> list[Path]:

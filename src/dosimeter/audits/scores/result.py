@@ -1,4 +1,4 @@
-"""What an audit of scores or of one trained model records of itself."""
+"""What an audit of scores or of one trained model says about itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dosimeter.audits.part import Count, Part, Positive, Rate
+from dosimeter.audits.parts import Count, Part, Positive, Rate
 from dosimeter.audits.result import Details, TrainedMetadata
 
 __all__ = [
@@ -67,12 +67,13 @@ class ReferenceStrength(Part):
     epsilon: Positive
     auc: Rate
     tpr_at_1_percent: Rate
+    tnr_at_1_percent: Rate
     chosen: bool
 
 
 @dataclass(frozen=True)
 class ScoresDetails(Details):
-    """With reference models: what they bought, and how the attack was chosen on them."""
+    """The attack of the headline beside the loss alone; with reference models, how it was chosen on them."""
 
     attacks: tuple[AttackResult, ...] = ()
     strength: tuple[ReferenceStrength, ...] = ()

@@ -10,25 +10,17 @@ import numpy as np
 import dosimeter
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
-from dosimeter.audits.assemble import risk_of
-from dosimeter.audits.part import numbers
-from dosimeter.audits.record_risk import RecordRisk
-from dosimeter.audits.result import Audit, Guard, Roc, TnrAtFnr, TprAtFpr
+from dosimeter.audits.assemble import risk_of, roc
+from dosimeter.audits.result import Audit, Guard, RecordRisk
 from dosimeter.audits.scores.result import ScoresDetails, ScoresMetadata
-from dosimeter.estimate import Estimate, plain
-from dosimeter.estimators import band
+from dosimeter.estimate import Estimate
 from dosimeter.estimators.advantage import advantage
 from dosimeter.estimators.bayesian import bayesian
 from dosimeter.estimators.epsilon_star import epsilon_star
 from dosimeter.estimators.gaussian import gaussian
 from dosimeter.estimators.lower_bound import game_of, lower_bound
-from dosimeter.estimators.rates import clopper_pearson
-from dosimeter.estimators.thresholds import Threshold, threshold_at_fpr
-from dosimeter.estimators.tpr_limit import tpr_limit
+from dosimeter.estimators.rates import Threshold, clopper_pearson
 from dosimeter.evidence import OneRun, Scores
-
-LOW_FPRS = (0.001, 0.01, 0.1)
-CURVE_POINTS = 400
 
 
 def audit_scores(
@@ -65,7 +57,7 @@ def audit_scores(
     >>> rng = np.random.default_rng(0)
     >>> audit = audit_scores(Scores(rng.normal(1, 1, 1000), rng.normal(0, 1, 1000)))
     >>> [(e.neighbours, round(e.low, 1)) for e in audit.estimates[:2]]
-    [('replace', 3.3), ('add/remove', 1.7)]
+    [('replace', 3.4), ('add/remove', 1.7)]
     """
     if not isinstance(scores, (Scores, OneRun)):
         raise InputError(
@@ -174,68 +166,3 @@ def _epsilon_star(
         except InputError as error:
             warnings.append(f"{form} epsilon-star left out: {error}")
     return found
-
-
-def roc(scores: Scores, confidence: float) -> Roc:
-    """The ROC curve thinned for a screen, its simultaneous lower band, AUC, and the TPR at low FPRs.
-
-    The band is a pair of limits at each threshold: with the stated confidence, at every one of them the true FPR is
-    at most `fpr_high` and the true TPR at least `tpr_low`. `tpr_at_fpr` has a limit for each named FPR alone: with the
-    stated confidence the test at `limit_threshold` has a true FPR of at most `fpr` and a true TPR of at least
-    `tpr_low` (`tpr_limit`); `tnr_at_fnr` is the same with both kinds exchanged. For one trained model all of them are
-    about that model: the members tried are a random sample of its training records, the non-members one of records
-    that it has not seen.
-    """
-    curve = scores.curve
-    keep = _thin(curve.fp, curve.tp, scores.nonmembers.size, scores.members.size)
-    fp, tp = curve.fp[keep], curve.tp[keep]
-    alpha = 1 - confidence
-    return Roc(
-        auc=scores.auc,
-        threshold=numbers(curve.thresholds[keep]),
-        fpr=tuple((fp / scores.nonmembers.size).tolist()),
-        tpr=tuple((tp / scores.members.size).tolist()),
-        fpr_high=tuple(band.upper_limits(fp, scores.nonmembers.size, alpha / 2).tolist()),
-        tpr_low=tuple((1 - band.upper_limits(scores.members.size - tp, scores.members.size, alpha / 2)).tolist()),
-        tpr_at_fpr=tuple(_tpr_at(scores, fpr, confidence) for fpr in LOW_FPRS),
-        tnr_at_fnr=tuple(_tnr_at(scores, fnr, confidence) for fnr in LOW_FPRS),
-    )
-
-
-def _thin(fp: Any, tp: Any, nonmembers: int, members: int) -> Any:
-    """Indices of at most about 3 · CURVE_POINTS thresholds: even on a log FPR, a linear FPR and a linear TPR axis."""
-    if fp.size <= 3 * CURVE_POINTS:
-        return np.arange(fp.size)
-    grid = np.linspace(0, 1, CURVE_POINTS)
-    marks = [
-        np.searchsorted(fp, nonmembers ** (grid - 1) * nonmembers, "right") - 1,
-        np.searchsorted(fp, grid * nonmembers, "right") - 1,
-        np.searchsorted(tp, grid * members),
-        np.array([0, fp.size - 1]),
-    ]
-    return np.unique(np.clip(np.concatenate(marks), 0, fp.size - 1))
-
-
-def _tpr_at(scores: Scores, fpr: float, confidence: float) -> TprAtFpr:
-    """The measured TPR at a measured FPR, and a limit for the true one at a true FPR, which needs another threshold."""
-    threshold, limit = threshold_at_fpr(scores, fpr), tpr_limit(scores, fpr, confidence)
-    return TprAtFpr(
-        fpr=fpr,
-        tpr=scores.counts_at(threshold).tpr,
-        tpr_low=limit.tpr,
-        threshold=plain(threshold),
-        limit_threshold=plain(limit.threshold),
-    )
-
-
-def _tnr_at(scores: Scores, fnr: float, confidence: float) -> TnrAtFnr:
-    """The same at the other end: with members and non-members exchanged, low scores are the telling ones."""
-    turned = Scores(-scores.nonmembers, -scores.members)
-    point = _tpr_at(turned, fnr, confidence)
-    return TnrAtFnr(
-        fnr=fnr,
-        tnr=point.tpr,
-        tnr_low=point.tpr_low,
-        threshold=None if point.threshold is None else -point.threshold,
-        limit_threshold=None if point.limit_threshold is None else -point.limit_threshold,
-    )

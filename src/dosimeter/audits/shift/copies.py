@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.audits.shift.records import BLOCK, Records, UintArray, Words, digest, mix, word_hashes
+from dosimeter.audits.shift.records import BLOCK, Records, UintArray, Words, mix, record_hashes, word_hashes
 
 PAIRS = 5
 DISTINCT = 0.9  # a side whose records repeat less than this is too coarse to prove that both sides are one
@@ -34,32 +33,6 @@ class NearCopies(NamedTuple):
     across: int
     pairs: list[list[int]]
     within_members: int
-
-
-def record_hashes(records: Any, *, as_bytes: bool = False) -> UintArray:
-    """64 bits for each record, equal for equal records; white space in texts and the sign of zero do not count.
-
-    `as_bytes` is faster, for records that are all of type uint8.
-    """
-    if isinstance(records, list):
-        return np.array([digest(" ".join(text.split())) for text in records], np.uint64)
-    step = max(1, BLOCK // records[0].size)
-    return np.concatenate([_row_hashes(records[i : i + step], as_bytes) for i in range(0, len(records), step)])
-
-
-def _row_hashes(records: npt.NDArray[Any], as_bytes: bool) -> UintArray:
-    rows = records.reshape(len(records), -1)
-    if as_bytes:
-        wide = np.zeros((len(rows), -(-rows.shape[1] // 8) * 8), np.uint8)
-        wide[:, : rows.shape[1]] = rows
-        words = wide.view(np.uint64)
-    else:
-        values = rows.astype(np.float64)
-        values += 0.0  # -0.0 is 0.0
-        values[np.isnan(values)] = np.nan
-        words = values.view(np.uint64)
-    salt = mix(np.arange(1, words.shape[1] + 1, dtype=np.uint64))
-    return mix(mix(words ^ salt).sum(axis=1, dtype=np.uint64))
 
 
 def exact_copies(records: Records) -> Copies:

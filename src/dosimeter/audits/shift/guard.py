@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy.special import bdtr, chdtrc, gammaln
 
 from dosimeter import _validate as check
+from dosimeter._persons import two_sides
 from dosimeter._validate import FloatArray, InputError, IntArray
+from dosimeter.audits.parts import BlindHalf, MaskCheck, Pair, ShiftEvidence
+from dosimeter.audits.result import Guard, at_most, copies_in_words, p_in_words, share_in_words
 from dosimeter.audits.shift.blind import Blind, blind_baseline, views_of
 from dosimeter.audits.shift.copies import Copies, NearCopies, exact_copies, near_copies
-from dosimeter.audits.shift.evidence import BlindHalf, MaskCheck, Pair, ShiftEvidence
 from dosimeter.audits.shift.records import Records, read_records, thumbnails
-from dosimeter.estimate import percent, plain
 from dosimeter.estimators.lower_bound import lower_bound
-from dosimeter.evidence import OneRun, two_sides
+from dosimeter.evidence import OneRun
+
+__all__ = ["Guard", "check_mask", "check_shift", "class_balance_p"]
 
 FEWEST = 20  # records of either kind: below it no shift that matters could be seen
 MOST_PERMUTATIONS = 20_000
@@ -25,73 +28,6 @@ MOST_CELLS, FEWEST_SAMPLED = 8_000_000, 2_000  # of a sampled table: wide ones a
 EXPECTED_COUNT = 5  # of a class on either side, for the chi-square law
 NEAR_SHARE = 0.02  # near copies of table rows that one smooth feature alone would not show
 MASK_LEVEL = 0.001
-
-
-@dataclass(frozen=True)
-class Guard:
-    """Say what was checked before any number: whether members and non-members differ without the model.
-
-    Args:
-        shift: Whether they do.
-        checked: Whether anybody looked.
-        evidence: What was found; a mapping of its fields is taken too.
-    """
-
-    shift: bool
-    checked: bool
-    evidence: ShiftEvidence = ShiftEvidence()  # noqa: RUF009  (it is frozen)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.evidence, ShiftEvidence):
-            object.__setattr__(self, "evidence", ShiftEvidence(**self.evidence))
-
-    def __str__(self) -> str:
-        found = self.evidence
-        if not self.checked:
-            reasons = found.reasons or (
-                "only scores were given, so a difference between the members' and the non-members' "
-                "distributions cannot be told from leakage.",
-            )
-            return "Not checked: " + " ".join(reasons)
-        told = _told(found)
-        if told is None:
-            return "Members and non-members differ even without the model." if self.shift else "No shift was found."
-        if not self.shift:
-            verdict = (
-                f"No shift was found: a classifier that never saw the model tells members from non-members with {told}."
-            )
-        elif _at_most(found.p_value, found.level):
-            verdict = (
-                "Members and non-members differ even without the model: a classifier that never saw it tells them "
-                f"apart with {told}; every ε below is suspect."
-            )
-        else:
-            balance = "" if found.class_balance_p is None else f" ({p_in_words(found.class_balance_p)})"
-            verdict = (
-                "Members and non-members differ even without the model: their classes are distributed differently"
-                f"{balance}; every ε below is suspect."
-            )
-        return verdict + (f" {_exact(found.duplicates, found.nonmembers or 0)}." if found.duplicates else "")
-
-    def to_dict(self) -> dict[str, object]:
-        """Give strict JSON values, with the verdict in words."""
-        return {"shift": self.shift, "checked": self.checked, "verdict": str(self), "evidence": plain(self.evidence)}
-
-
-def _told(found: ShiftEvidence) -> str | None:
-    """The AUC of the blind baseline in words, where there is one."""
-    if found.auc is None:
-        return None
-    parts = []
-    if found.confidence is not None and found.auc_low is not None and found.auc_high is not None:
-        parts.append(f"{percent(found.confidence)} interval {found.auc_low:.2f}–{found.auc_high:.2f}")
-    if found.p_value is not None:
-        parts.append(p_in_words(found.p_value))
-    return f"AUC {found.auc:.2f}" + (f" ({', '.join(parts)})" if parts else "")
-
-
-def _at_most(p_value: float | None, level: float | None) -> bool:
-    return p_value is not None and level is not None and p_value <= level
 
 
 def check_shift(
@@ -121,8 +57,8 @@ def check_shift(
         kind: "tabular", "image" or "text"; "auto" looks at the records.
         confidence: One minus the rate of false alarms.
         permutations: The fewest relabellings to draw; more are drawn if the level asks for them.
-        max_records: The blind baseline and the near copies use a random sample of at most so many records, exact
-            copies all.
+        max_records: The blind baseline and the near copies use a random sample of at most this size; exact
+            copies are sought among all records.
         seed: Of the sample, the halves and the relabellings.
 
     Returns:
@@ -266,12 +202,12 @@ def _with_blind(evidence: ShiftEvidence, blind: Blind, confidence: float, draws:
 
 def _reasons(found: ShiftEvidence) -> list[str]:
     reasons = []
-    if found.auc is not None and found.p_value is not None and _at_most(found.p_value, found.level):
+    if found.auc is not None and found.p_value is not None and at_most(found.p_value, found.level):
         reasons.append(
             f"A classifier that never saw the model tells members from non-members with AUC {found.auc:.2f} "
             f"({p_in_words(found.p_value)})."
         )
-    if found.class_balance_p is not None and _at_most(found.class_balance_p, found.level):
+    if found.class_balance_p is not None and at_most(found.class_balance_p, found.level):
         reasons.append(
             "The classes are distributed differently among members and non-members "
             f"({p_in_words(found.class_balance_p)})."
@@ -283,7 +219,7 @@ def _copy_warnings(records: Records, copies: Copies, near: NearCopies, members: 
     warnings = []
     if copies.across:
         warnings.append(
-            f"{_exact(copies.across, records.sizes[1])}: to the model a copy is a member, so it hides leakage"
+            f"{copies_in_words(copies.across, records.sizes[1])}: to the model a copy is a member, so it hides leakage"
         )
     if copies.within_members:
         warnings.append(
@@ -296,27 +232,15 @@ def _copy_warnings(records: Records, copies: Copies, near: NearCopies, members: 
     if near.across and (records.kind != "tabular" or share > NEAR_SHARE or share > expected + noise):
         sampled = "" if members + nonmembers == sum(records.sizes) else " in the sample"
         warnings.append(
-            f"{_of(near.across, nonmembers)}{sampled} {'is' if near.across == 1 else 'are each'} nearly a copy of a "
-            f"member, so what the model learnt about the member may also show on the copy ({near.within_members} of "
-            f"the {members} members{sampled} {'is' if near.within_members == 1 else 'are'} as close to another member)"
+            f"{share_in_words(near.across, nonmembers)}{sampled} {'is' if near.across == 1 else 'are each'} nearly a "
+            "copy of a member, so what the model learnt about the member may also show on the copy "
+            f"({near.within_members} of the {members} members{sampled} "
+            f"{'is' if near.within_members == 1 else 'are'} as close to another member)"
         )
     if records.missing:
         values = "value is" if records.missing == 1 else "values are"
         warnings.append(f"{records.missing} feature {values} missing (NaN); the check treats that as information")
     return warnings
-
-
-def _of(count: int, total: int) -> str:
-    return f"{count} of {total} non-members ({100 * count / total:.3g} %)"
-
-
-def _exact(count: int, total: int) -> str:
-    return f"{_of(count, total)} {'is an exact copy of a member' if count == 1 else 'are exact copies of members'}"
-
-
-def p_in_words(p_value: float) -> str:
-    """A p-value for a sentence."""
-    return "p < 0.0001" if p_value < 1e-4 else f"p = {p_value:.2g}"
 
 
 def class_balance_p(members: IntArray, nonmembers: IntArray) -> float:

@@ -236,6 +236,32 @@ def _codes(own: Any, other: Any, members: int, nonmembers: int) -> tuple[IntArra
     return codes[:members], codes[members:]
 
 
+def record_hashes(records: Any, *, as_bytes: bool = False) -> UintArray:
+    """64 bits for each record, equal for equal records; white space in texts and the sign of zero do not count.
+
+    `as_bytes` is faster, for records that are all of type uint8.
+    """
+    if isinstance(records, list):
+        return np.array([digest(" ".join(text.split())) for text in records], np.uint64)
+    step = max(1, BLOCK // records[0].size)
+    return np.concatenate([_row_hashes(records[i : i + step], as_bytes) for i in range(0, len(records), step)])
+
+
+def _row_hashes(records: npt.NDArray[Any], as_bytes: bool) -> UintArray:
+    rows = records.reshape(len(records), -1)
+    if as_bytes:
+        wide = np.zeros((len(rows), -(-rows.shape[1] // 8) * 8), np.uint8)
+        wide[:, : rows.shape[1]] = rows
+        words = wide.view(np.uint64)
+    else:
+        values = rows.astype(np.float64)
+        values += 0.0  # -0.0 is 0.0
+        values[np.isnan(values)] = np.nan
+        words = values.view(np.uint64)
+    salt = mix(np.arange(1, words.shape[1] + 1, dtype=np.uint64))
+    return mix(mix(words ^ salt).sum(axis=1, dtype=np.uint64))
+
+
 def mix(words: UintArray) -> UintArray:
     """A bijection of 64-bit words in which every input bit moves about half of the output bits."""
     out = words ^ (words >> np.uint64(30))

@@ -1,4 +1,4 @@
-"""From scores and coins to estimates: the headline, and intervals at a threshold that was fixed in advance.
+"""From scores and coins to estimates: the headline, intervals at a threshold fixed in advance, a claim under test.
 
 Evidence is a table of scores (runs, points) and a table of independent fair coins of the same shape. Why the bounds
 hold: put all runs side by side and call that one mechanism. Flipping one coin changes one record of one run, so if a
@@ -12,28 +12,30 @@ of one model come together.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from dosimeter import _validate as check
 from dosimeter import geometry
-from dosimeter._validate import BoolArray, FloatArray, IntArray
+from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.accounting import DpSgd
-from dosimeter.audits.assemble import distributions
-from dosimeter.audits.part import numbers
+from dosimeter.audits.assemble import distributions, roc
+from dosimeter.audits.parts import ShiftEvidence, numbers
 from dosimeter.audits.result import Distributions, Guard, Roc
-from dosimeter.audits.scores.run import roc
-from dosimeter.audits.shift.evidence import ShiftEvidence
-from dosimeter.audits.training.result import IntervalRow, JointAgainstExact
-from dosimeter.estimate import Estimate, Validity, plain
+from dosimeter.audits.training.result import IntervalRow, JointAgainstExact, TestedClaim
+from dosimeter.estimate import Estimate, Validity, as_if_independent, number, percent, plain, proven
 from dosimeter.estimators.bayesian import bayesian
+from dosimeter.estimators.claim import ClaimTest, Profile
+from dosimeter.estimators.claim import claim as claim_estimate
 from dosimeter.estimators.gaussian import gaussian
-from dosimeter.estimators.lower_bound import lower_bound
-from dosimeter.estimators.rates import clopper_pearson, clopper_pearson_limits, jeffreys, jeffreys_limits, rectangle
-from dosimeter.estimators.thresholds import counts_over_curve
-from dosimeter.estimators.wording import as_if_independent, proven
+from dosimeter.estimators.headline import rank_bins
+from dosimeter.estimators.limits import clopper_pearson_limits, jeffreys_limits
+from dosimeter.estimators.lower_bound import bound_of_bins, largest_provable, lower_bound
+from dosimeter.estimators.rates import clopper_pearson, counts_over_curve, jeffreys, rectangle
 from dosimeter.evidence import Counts, OneRun, Scores
 from dosimeter.training import Recipe
 
@@ -63,6 +65,7 @@ class Evidence:
     """Scores and coins (runs, points), the seed that the coins came from, and a threshold fixed in advance.
 
     A run that failed is an outcome like any other, so its coins stay. It gets a score just below the threshold.
+    `neighbours` says what flipping a coin does to a training set: add or remove a record, or replace one.
     """
 
     scores: FloatArray
@@ -70,6 +73,7 @@ class Evidence:
     threshold: float
     mask_seed: int | None = None
     unit: str = "record"
+    neighbours: str = "add/remove"
 
     @property
     def points(self) -> int:
@@ -103,6 +107,10 @@ def headline(evidence: Evidence, *, delta: float, confidence: float) -> Estimate
     """The bound to report: over all coins, which the audit has always drawn itself."""
     coins = evidence.one_run()
     bound = lower_bound(coins, delta=delta, confidence=confidence)
+    if evidence.neighbours == "replace":  # the same proof, about the two data sets that these coins decide between
+        bins = rank_bins(coins.scores, coins.included)
+        again = bound_of_bins(bins, "coins", "replace", delta=delta, confidence=confidence, unit=coins.unit)
+        bound = replace(again, warnings=bound.warnings)
     return replace(bound, warnings=tuple(w for w in bound.warnings if w not in coins.mask_warnings))
 
 
@@ -117,6 +125,7 @@ def at_threshold(evidence: Evidence, *, delta: float, confidence: float) -> list
     ]
     if delta > 0:
         estimates.append(_with(gaussian(scores, **at), UPPER_END))
+    estimates = [replace(estimate, neighbours=evidence.neighbours) for estimate in estimates]
     if evidence.points == 1:
         return estimates
     worst = worst_point(evidence, delta=delta, confidence=confidence)
@@ -200,7 +209,7 @@ def worst_point(evidence: Evidence, *, delta: float, confidence: float) -> Estim
         "clopper-pearson, worst point",
         Validity.INDEPENDENT_RUNS,
         f" This is the largest bound of {evidence.points} points, which all hold at once.",
-        neighbours="add/remove",
+        neighbours=evidence.neighbours,
         threshold=evidence.threshold,
         counts=Counts(**cells) if seen else None,
         details={"point": index, "points": evidence.points, "threshold_rule": "fixed on shadow models"},
@@ -241,3 +250,125 @@ def mechanism_of(recipe: Recipe | None, least: int, most: int) -> tuple[DpSgd | 
     if recipe.sampling == "poisson":  # the highest sampling rate with the most steps is the worst of all sizes
         return replace(few, steps=max(few.steps, many.steps)), []
     return max(few, many, key=lambda m: m.visits), []
+
+
+# --- a claimed guarantee, tested while the runs come in ----------------------------------------------------
+
+PLAN = "`dosimeter plan` says what an audit of a given size can show"
+
+
+@dataclass
+class Claim:
+    """A claimed guarantee and the test that watches the runs; `path` is ln wealth after each of them."""
+
+    epsilon: float
+    delta: float
+    confidence: float
+    profile: Profile | None
+    test: ClaimTest
+    path: list[float] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, claim: Any, *, delta: float, confidence: float) -> Claim:
+        """Read a claim from (ε, δ), from pairs (ε', δ') of which the first is the claim, or from a profile δ(ε).
+
+        The claimed ε of a profile is the smallest at which it falls to `delta`.
+        """
+        profile: Profile | None = None
+        if callable(claim):
+            pair, profile = (_epsilon_at(claim, delta), delta), claim
+        elif isinstance(claim, (tuple, list)) and len(claim) == 2 and all(_is_number(value) for value in claim):
+            pair = (claim[0], claim[1])
+        elif isinstance(claim, (tuple, list)) and claim and all(_is_pair(value) for value in claim):
+            pair, profile = tuple(claim[0]), [(e, d) for e, d in claim]
+        else:
+            raise InputError(
+                f"claim must be (ε, δ), a list of such pairs or a function δ(ε), got {check.show(claim)}; pass one."
+            )
+        test = ClaimTest(epsilon=pair[0], delta=pair[1], confidence=confidence, profile=profile)
+        return cls(test.epsilon, test.delta, test.confidence, profile, test)
+
+    def update(self, score: float, included: bool) -> bool:
+        """Add a run to the test, and say whether the claim is rejected."""
+        self.test.update(score, included)
+        self.path.append(self.test.log_wealth)
+        return self.test.rejected
+
+    def estimate(self, evidence: Evidence) -> Estimate:
+        """The verdict and the confidence sequence after the runs so far."""
+        return claim_estimate(
+            evidence.one_run(),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            confidence=self.confidence,
+            profile=self.profile,
+        )
+
+    def result(self, budget: int) -> TestedClaim:
+        """The path of the wealth, and what it had to reach."""
+        return TestedClaim(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            rejected=self.test.rejected,
+            rejected_at=self.test.rejected_at,
+            budget=budget,
+            log_wealth=numbers(self.path),
+            needed_log_wealth=self.test.goal,
+        )
+
+    def reachable(self, runs: int) -> bool:
+        """Whether a perfect attack could reject the claim in this many runs, with scores of two values or of many."""
+        coins = np.arange(runs) % 2 == 0
+        for spread in (0.0, 1.0):
+            test = ClaimTest(epsilon=self.epsilon, delta=self.delta, confidence=self.confidence, profile=self.profile)
+            test.update_many(spread * np.arange(runs) / runs + 2.0 * coins, coins)
+            if test.rejected:
+                return True
+        return False
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and len(value) == 2 and all(_is_number(end) for end in value)
+
+
+def _epsilon_at(profile: Callable[[float], float], delta: float) -> float:
+    """The smallest ε with profile(ε) ≤ δ, to 1e-9; a profile falls in ε."""
+    if delta == 0:
+        raise InputError("delta is 0, but the claimed ε of a profile is read off at delta; pass e.g. 1e-5.")
+    try:
+        if profile(0.0) <= delta:
+            return 0.0
+        high = 1.0
+        while profile(high) > delta:
+            high *= 2
+            if high > 512:
+                raise InputError(
+                    f"claim: the profile stays above delta = {delta:g} up to ε = 512; pass another profile."
+                )
+        low = 0.0
+        while high - low > 1e-9:
+            middle = (low + high) / 2
+            low, high = (middle, high) if profile(middle) > delta else (low, middle)
+    except (TypeError, ZeroDivisionError, OverflowError) as error:
+        raise InputError(f"claim must be a function δ(ε), but it fails ({check.show(error)}); pass one.") from None
+    return high
+
+
+def check_budget(coins: int, *, delta: float, confidence: float, claim: Claim | None = None) -> None:
+    """Refuse an audit in which even a perfect attack could show nothing, or could not reject the claim."""
+    if claim is not None:
+        if not claim.reachable(coins):
+            raise InputError(
+                f"runs={coins} is too small: even a perfect attack could not reject the claim ε = "
+                f"{number(claim.epsilon)} at {percent(confidence)} confidence; pass more runs. {PLAN}."
+            )
+        return
+    if largest_provable(coins // 2, coins, "coins", "add/remove", delta, 1 - confidence) <= 0:
+        raise InputError(
+            f"{coins} coins (models × points) are too few: even a perfect attack could show nothing at "
+            f"{percent(confidence)} confidence and delta = {delta:g}; pass more runs. {PLAN}."
+        )

@@ -1,11 +1,12 @@
 """How a training is attacked: shadow models calibrate the attack, then fair coins decide what it must guess.
 
-There are two designs (`game`). "challenge" is IND-MIA of Zanella-Béguelin et al. (ICML 2023): all records but the
+There are three designs (`game`). "challenge" is IND-MIA of Zanella-Béguelin et al. (ICML 2023): all records but the
 challenged ones are in every run, and a fair coin for each challenged point and run decides whether that point is in.
-The fixed rest makes the runs alike but for the coins, and it is what the released model is trained on. "crossed" trains
-nothing further: half of the shadow models chooses the points and calibrates the attack, the other half is attacked; its
-coins are its own memberships. Leaving out one model at a time instead would let the coin of one model into the scores
-of the others, and no theorem covers that.
+The fixed rest makes the runs alike but for the coins, and it is what the released model is trained on. "replace" is the
+same with a substitute for each point, which is in where the point is not (replacing.py). "crossed" trains nothing
+further: half of the shadow models chooses the points and calibrates the attack, the other half is attacked; its coins
+are its own memberships. Leaving out one model at a time instead would let the coin of one model into the scores of the
+others, and no theorem covers that.
 """
 
 from __future__ import annotations
@@ -19,26 +20,27 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.audits.training.challenges import (
+from dosimeter.audits.training.intervals import Claim, Evidence, check_budget, pilot_threshold
+from dosimeter.audits.training.repeatable import Pipeline, TrainingOutcome
+from dosimeter.audits.training.replacing import ReplacedPoints, choose_pairs
+from dosimeter.audits.training.shadows import (
     FEWEST_SHADOWS,
     SELECT,
     AttackScorer,
     Candidates,
     ChallengedPoints,
+    Trainings,
     choose,
+    collect,
     find_candidates,
     halves,
     read_points,
 )
-from dosimeter.audits.training.intervals import Evidence, pilot_threshold
-from dosimeter.audits.training.repeatable import Pipeline, TrainingOutcome
-from dosimeter.audits.training.shadows import Trainings, collect
-from dosimeter.audits.training.watched_claim import Claim, check_budget
 from dosimeter.evidence import MOST_RECORDS, fair_coins
 
 __all__ = ["AuditDesign", "AuditSetup", "Measured", "attacked_by_halves", "attacked_in_runs"]
 
-GAMES = ("challenge", "crossed")
+GAMES = ("challenge", "replace", "crossed")
 _SEEDS = ("masks", "shadows", "coins", "runs", "canaries", "columns")
 
 
@@ -61,7 +63,7 @@ class AuditDesign:
     ) -> AuditDesign:
         """Refuse what cannot be used."""
         game = check.choice("game", game, GAMES)
-        least = FEWEST_SHADOWS if game == "challenge" else 2 * FEWEST_SHADOWS
+        least = 2 * FEWEST_SHADOWS if game == "crossed" else FEWEST_SHADOWS
         return cls(
             game,
             check.whole("shadows", shadows, least, f"{game} needs at least {least} shadow models, e.g. 64"),
@@ -82,12 +84,17 @@ class AuditDesign:
     @property
     def references(self) -> int:
         """How many shadow models calibrate the attack."""
-        return self.shadows if self.game == "challenge" else self.shadows // 2
+        return self.shadows // 2 if self.game == "crossed" else self.shadows
 
     @property
     def targets(self) -> int:
         """How many models are attacked."""
-        return self.runs if self.game == "challenge" else self.shadows - self.references
+        return self.shadows - self.references if self.game == "crossed" else self.runs
+
+    @property
+    def neighbours(self) -> str:
+        """How two data sets differ that a coin decides between."""
+        return "replace" if self.game == "replace" else "add/remove"
 
     def masks(self, records: int) -> BoolArray:
         """Draw who is in which shadow model: (shadows, records)."""
@@ -127,19 +134,20 @@ class AuditSetup:
         given = None if points is None else base.units_of(read_points(points, base.records))
         count = design.challenges if given is None else given.size
         tested = None if claim is None else Claim.read(claim, **at)
-        if tested is not None and (design.game != "challenge" or count != 1):
+        if tested is not None and (design.game == "crossed" or count != 1):
             raise InputError(
                 f"claim needs independent runs of one point, got game={design.game!r} with {count} "
                 f"point{'' if count == 1 else 's'}; pass game='challenge' and challenges=1."
             )
-        scorer = AttackScorer.read(attack, design.references, log_odds=base.signal is None)
+        scorer = AttackScorer.read(attack, design.references, log_odds=base.signal is None and base.white_box is None)
         check_budget(design.targets * count, **at, claim=tested)
-        if design.game == "challenge":
+        if design.game != "crossed":
             _require_both_sides(design.coins(count))
         candidates = find_candidates(base, canaries, count, design.seeds["canaries"])
         if count > candidates.rows.size:
             raise InputError(f"challenges={count}, but there are {candidates.rows.size} candidates; ask for fewer.")
-        if design.game == "challenge" and candidates.canaries is None and count >= candidates.real:
+        taken = count * (2 if design.game == "replace" else 1)  # a substitute for each point
+        if design.game != "crossed" and candidates.canaries is None and taken >= candidates.real:
             raise InputError(
                 f"challenges={count} leaves no fixed record of {candidates.real}; ask for fewer or pass more data."
             )
@@ -157,6 +165,9 @@ class AuditSetup:
 
     def sizes(self) -> tuple[int, int]:
         """The fewest and the most records that an attacked model is trained on."""
+        if self.design.game == "replace":  # all models have equally many
+            size = self.candidates.real - (self.count if self.candidates.canaries is None else 0)
+            return size, size
         if self.design.game == "challenge":
             rest = self.candidates.real - (self.count if self.candidates.canaries is None else 0)
             return rest, rest + self.count
@@ -178,10 +189,21 @@ class _Calibration:
     signals: FloatArray
     included: BoolArray
     threshold: float
+    pairs: ReplacedPoints | None = None
 
     def scores(self, signals: FloatArray) -> FloatArray:
-        """Score the points from signals (models, columns)."""
-        return self.scorer.scores(signals, self.signals, self.included)[:, self.challenged.at]
+        """Score the points from signals (models, columns), against their substitutes where they have some."""
+        scores = self.scorer.scores(signals, self.signals, self.included)
+        return scores[:, self.challenged.at] if self.pairs is None else self.pairs.margins(scores)
+
+    def memberships(self, coins: BoolArray, units: int, real: int) -> BoolArray:
+        """Who is in which run: all real records but the points, and these as the coins have it."""
+        if self.pairs is not None:
+            return self.pairs.memberships(coins, units, real)
+        found = np.zeros((len(coins), units), bool)
+        found[:, :real] = True
+        found[:, self.challenged.points] = coins
+        return found
 
     def unscored(self, shape: tuple[int, ...]) -> FloatArray:
         """The scores of models that failed: just below the threshold."""
@@ -192,6 +214,23 @@ def _calibrate(setup: AuditSetup, shadows: Trainings) -> _Calibration:
     """Choose the points and the threshold from shadow models, each attacked with the help of the others."""
     shadows.require(FEWEST_SHADOWS, "shadow models that calibrate the attack")
     design, scorer, included = setup.design, setup.scorer, setup.masks[shadows.kept]
+    if design.game == "replace":
+        pairs = choose_pairs(
+            shadows,
+            included,
+            setup.candidates,
+            points=setup.points,
+            count=setup.count,
+            scorer=scorer,
+            by=design.select,
+            seed=design.seeds["columns"],
+            delta=design.delta,
+            confidence=design.confidence,
+        )
+        columns = pairs.chosen.columns
+        return _Calibration(
+            scorer, pairs.chosen, shadows.signals[:, columns], included[:, columns], pairs.threshold, pairs
+        )
     challenged = choose(
         shadows,
         included,
@@ -215,17 +254,21 @@ class Measured:
     evidence: Evidence
     challenged: ChallengedPoints
     runs: Trainings | None
+    pairs: ReplacedPoints | None = None
+
+    @property
+    def points(self) -> IntArray:
+        """The points that coins decided about."""
+        return self.challenged.points if self.pairs is None else self.pairs.points
 
 
 def attacked_in_runs(setup: AuditSetup, shadows: Trainings) -> Measured:
-    """Train further models, with and without each point as coins decide, and attack them ("challenge")."""
+    """Train further models, with each point or without it (or with its substitute) as coins decide, and attack them."""
     design, claim, pipeline = setup.design, setup.claim, setup.pipeline
     calibration = _calibrate(setup, shadows)
     columns = calibration.challenged.columns
     coins = design.coins(setup.count)
-    memberships = np.zeros((design.runs, pipeline.units), bool)
-    memberships[:, : setup.candidates.real] = True
-    memberships[:, calibration.challenged.points] = coins
+    memberships = calibration.memberships(coins, pipeline.units, setup.candidates.real)
     scores = calibration.unscored(coins.shape)
 
     def test(outcome: TrainingOutcome) -> bool:
@@ -248,8 +291,9 @@ def attacked_in_runs(setup: AuditSetup, shadows: Trainings) -> Measured:
     if claim is None:
         scores[runs.kept] = calibration.scores(runs.signals)
     used = slice(0, runs.seen)
-    evidence = Evidence(scores[used], coins[used], calibration.threshold, design.seeds["coins"], pipeline.unit)
-    return Measured(evidence, calibration.challenged, runs)
+    at = calibration.threshold, design.seeds["coins"]
+    evidence = Evidence(scores[used], coins[used], *at, pipeline.unit, design.neighbours)
+    return Measured(evidence, calibration.challenged, runs, calibration.pairs)
 
 
 def attacked_by_halves(setup: AuditSetup, shadows: Trainings) -> Measured:

@@ -8,18 +8,17 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from dosimeter._validate import IntArray
-from dosimeter.audits.page.charts import distributions
-from dosimeter.audits.part import known
+from dosimeter.audits.page import facts
+from dosimeter.audits.page.appendix import distributions_chart
+from dosimeter.audits.page.facts import Step
+from dosimeter.audits.parts import known
 from dosimeter.audits.result import Audit
 from dosimeter.audits.training.page_parts import interval_chart, path_chart, side_by_side, training_notes
 from dosimeter.audits.training.result import PointRow, TrainingDetails, TrainingMetadata
-from dosimeter.report.canvas import Canvas, Rows, Spec
-from dosimeter.report.markup import paragraph, section, table
-from dosimeter.report.shell import Pictures, figure
-from dosimeter.report.text import epsilon, share, short, small
-from dosimeter.report.theme import INK
+from dosimeter.report.canvas import INK, Canvas, Rows, Spec
+from dosimeter.report.markup import Pictures, epsilon, figure, paragraph, section, share, short, small, table
 
-__all__ = ["CHARTS", "sections"]
+__all__ = ["CHARTS", "sections", "steps"]
 
 PATH_POINTS = 400
 MOST_POINTS = 100
@@ -35,7 +34,7 @@ def _parts(audit: Audit) -> tuple[TrainingDetails, TrainingMetadata]:
 
 def _scores(canvas: Canvas, audit: Audit) -> Spec | None:
     """Draw the scores with the point in and out, and the threshold that shadow models fixed."""
-    spec, bins = distributions(canvas, audit), audit.distributions
+    spec, bins = distributions_chart(canvas, audit), audit.distributions
     if spec is None or bins is None or bins.threshold is None:
         return spec
     if not known(bins.edges[0]) <= bins.threshold <= known(bins.edges[-1]):
@@ -99,6 +98,32 @@ def sections(audit: Audit, pictures: Pictures) -> list[str]:
     ]
 
 
+def steps(audit: Audit) -> list[Step]:
+    """What would make this audit stronger: more runs, crafted points, more shadow models."""
+    meta = _parts(audit)[1]
+    found = []
+    if meta.runs and (more := facts.more_step(audit, "Make more runs", "coins")) is not None:
+        found.append(Step(more.title, more.text, f"dosimeter.audit_training(…, runs={4 * meta.runs})"))
+    if meta.recipe is not None and not meta.canaries:
+        found.append(
+            Step(
+                "Challenge crafted records",
+                "Records that no other record resembles are remembered best, so they show the most of what a training "
+                "may leak.",
+                'dosimeter.audit_training(…, canaries="mislabelled")',
+            )
+        )
+    if meta.shadows:
+        found.append(
+            Step(
+                "Train more shadow models",
+                f"{meta.shadows} of them calibrated the attack; more choose better points and a better threshold.",
+                f"dosimeter.audit_training(…, shadows={4 * meta.shadows})",
+            )
+        )
+    return found
+
+
 def _how(meta: TrainingMetadata) -> str:
     """What was trained, what the coins decided, and what went wrong."""
     points = len(meta.points)
@@ -113,6 +138,12 @@ def _how(meta: TrainingMetadata) -> str:
         body += paragraph(
             f"Half of them did that; the other {meta.runs} were then attacked. A fair coin had decided for each of "
             "these models and each point whether the point was in."
+        )
+    elif meta.game == "replace":
+        body += paragraph(
+            f"Then {meta.runs} models were trained on all other records. In each of them a fair coin decided for each "
+            "point whether it was in, or another record in its place. The runs differ only in these coins and in their "
+            "random numbers."
         )
     else:
         body += paragraph(

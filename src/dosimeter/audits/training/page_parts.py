@@ -6,16 +6,13 @@ import math
 from collections.abc import Sequence
 
 from dosimeter.audits.page import facts
-from dosimeter.audits.part import known
+from dosimeter.audits.parts import known
 from dosimeter.audits.result import Audit, TrainedMetadata
 from dosimeter.audits.scores.result import Accuracy
 from dosimeter.audits.training.result import IntervalRow, JointAgainstExact
 from dosimeter.estimate import percent
-from dosimeter.report.canvas import Canvas, Rows, Spec
-from dosimeter.report.markup import bullets, paragraph, section
-from dosimeter.report.shell import Pictures, figure
-from dosimeter.report.text import clean, epsilon, share, short, small
-from dosimeter.report.theme import ACCENT, INK, MUTED, WARNING
+from dosimeter.report.canvas import ACCENT, INK, MUTED, WARNING, Canvas, Rows, Spec
+from dosimeter.report.markup import Pictures, bullets, clean, epsilon, figure, paragraph, section, share, short, small
 
 __all__ = ["interval_chart", "path_chart", "side_by_side", "training_notes"]
 
@@ -31,7 +28,10 @@ def interval_chart(canvas: Canvas, audit: Audit, intervals: Sequence[IntervalRow
     stated = facts.guarantee(audit)
     ends += [stated.epsilon] if stated is not None else []
     top = max([v for v in ends if math.isfinite(v)] + [0.1]) * 1.08
-    kinds = ["holds for any training", "not a confidence bound for any training"]
+    kinds = [
+        "holds for any training",
+        "not for any training" if canvas.phone else "not a confidence bound for any training",
+    ]
     rows: Rows = []
     for row in intervals:
         low, high = known(row.low), known(row.high)

@@ -6,27 +6,66 @@ A signal is one number for each record, high for a likely member.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_softmax
+from scipy.stats import rankdata
 
 from dosimeter import _validate as check
+from dosimeter._persons import Persons, persons
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.audits.training.agreement import agreement
+from dosimeter.attacks.white_box import WhiteBox
 from dosimeter.engine import RunOptions
 from dosimeter.engine.options import RunKeywords
-from dosimeter.engine.pool import cores
-from dosimeter.evidence import Persons, persons
+from dosimeter.engine.work import cores
 from dosimeter.models.outputs import Kind, checked, infer_kind, losses_of
 from dosimeter.records import class_codes, count, fingerprint, joined, pair, take
-from dosimeter.training import Recipe, arguments, train_foreign, train_many
-from dosimeter.training.foreign import predictor_of
+from dosimeter.training import Observed, Recipe, arguments, train_foreign, train_many
+from dosimeter.training.asking import predictor_of
+from dosimeter.training.devices import require_device
 from dosimeter.training.identity import Identity, identity
 
-__all__ = ["Pipeline", "PipelineKeywords", "Signal", "TrainingOutcome", "model_name", "own_keywords", "pipeline"]
+# --- do outputs belong to their records? In another order they fit the labels by chance alone ---------------
+
+FEWEST_MEMBERS = 16  # fewer can hardly tell right answers from shuffled ones
+MOST_MEMBERS = 5000  # evenly spread; more would only cost time
+BY_CHANCE = 3.0  # standard deviations; shuffled answers reach it about once in 700 times
+
+
+def agreement(outputs: npt.NDArray[Any], labels: IntArray) -> float | None:
+    """Say by how many standard deviations outputs fit their labels better than shuffled ones; None if too few.
+
+    Outputs are (n,) or (n, 1) for class 1 of two, or (n, classes). Each class ranks the records by its own column, and
+    a record counts with its rank in the column of its label; mean and variance of the sum over all orders of the labels
+    are those of Hoeffding (1951). Only the order within a column counts, so a model that always answers with the most
+    frequent class, but with less certainty where it is wrong, agrees too.
+    """
+    step = max(1, -(-len(outputs) // MOST_MEMBERS))
+    outputs, labels = outputs[::step], labels[::step]
+    count = len(outputs)
+    if count < FEWEST_MEMBERS:
+        return None
+    if outputs.ndim == 2 and outputs.shape[1] == 1:
+        outputs = outputs[:, 0]
+    columns = np.stack([-outputs, outputs], axis=1) if outputs.ndim == 1 else outputs
+    if outputs.ndim == 2 and (columns.min() < 0 or columns.max() > 1):
+        columns = log_softmax(columns.astype(np.float64), axis=1)
+    ranks = rankdata(columns, axis=0)
+    shares = np.bincount(labels, minlength=ranks.shape[1]) / count
+    deviations = ranks - (ranks @ shares)[:, None]
+    variance = count / (count - 1) * float((deviations**2 @ shares).sum())
+    if variance <= 0:
+        return 0.0  # all records have the same outputs, or all the same label
+    total = float(ranks[np.arange(count), labels].sum())
+    return (total - count * (count + 1) / 2) / math.sqrt(variance)
+
+
+# --- a training as the audit sees it -----------------------------------------------------------------------
 
 FEWEST_JUDGED = 30  # records; an accuracy on fewer says little
 
@@ -79,7 +118,7 @@ class Pipeline:
     began, for the keys of a store: trainings in this process may change what it reaches. `name` and the labels are
     part of these keys too, since a function does not tell which files it reads. With `persons` the units that are in
     or out are persons: memberships have one column, and outcomes one signal, for each of them. `classes` are the
-    names of the classes where the labels were words.
+    names of the classes where the labels were words. With a `white_box` its function makes the signals.
     """
 
     train: Any
@@ -93,6 +132,7 @@ class Pipeline:
     name: str | None = None
     persons: Persons | None = None
     classes: tuple[str, ...] | None = None
+    white_box: WhiteBox | None = None
 
     @property
     def contents(self) -> Any:
@@ -142,7 +182,7 @@ class Pipeline:
         """
         if self.persons is not None:
             memberships = memberships[:, self.persons.place]
-        asked = self.x if self.held is None else np.concatenate([self.x, self.held[0]])
+        asked: Any = self.x if self.held is None else np.concatenate([self.x, self.held[0]])
         where = self.where
         common: dict[str, Any] = {
             "engine": where.engine,
@@ -154,15 +194,28 @@ class Pipeline:
         }
         models: Iterator[Any]
         if self.recipe is not None:
-            on = "data" if self.held is None else asked
+            on: Any = "data" if self.held is None else asked
             data = (self.x, self.y)
+            recipe = self.recipe.on(where.device)
+            if self.white_box is not None:
+                on = Observed(self.white_box.function, "data" if self.held is None else (asked, self._labels))
             models = train_many(
-                self.train, self.recipe, data, memberships, seeds, evaluate_on=on, workers=where.workers, **common
+                self.train, recipe, data, memberships, seeds, evaluate_on=on, workers=where.workers, **common
             )
         else:
             count = where.workers if where.workers is not None else cores()
+            if self.white_box is not None:
+                asked = Observed(self.white_box.function, (asked, self._labels))
             models = train_foreign(
-                self.train, memberships, seeds, asked, version=self._version(), workers=count, **common
+                self.train,
+                memberships,
+                seeds,
+                asked,
+                version=self._version(),
+                workers=count,
+                device=where.device,
+                batch_size=where.batch_size,
+                **common,
             )
         return self._outcomes(models, memberships, kind)
 
@@ -176,7 +229,7 @@ class Pipeline:
                 kind = outcome.kind
                 yield replace(outcome, accuracy=_accuracy(outcome.correct, members))
         finally:
-            models.close()  # stops the trainings under way when nobody wants the rest
+            models.close()  # stops the trainings under way when the rest is not wanted
 
     def _version(self) -> str:
         labels = hashlib.sha256(np.ascontiguousarray(self.y).tobytes()).hexdigest()[:16]
@@ -192,6 +245,8 @@ class Pipeline:
         except _UnusableError as error:
             reason = f"the training from seed {one.seed} {error}"
             return TrainingOutcome(one.index, one.seed, None, reason, one.cached, None, key=one.key, kind=kind)
+        if one.observed is not None:
+            signals = np.asarray(one.observed, np.float64)[: self.records]
         transcript = getattr(one, "transcript", None)
         fit = None
         if self.recipe is None and self.signal is None:  # the caller's own signal may read anything from the outputs
@@ -310,6 +365,7 @@ def pipeline(
     key: str | None = None,
     name: str | None = None,
     groups: Any = None,
+    white_box: WhiteBox | None = None,
 ) -> Pipeline:
     """A pipeline from the arguments of an audit, all checked before anything is trained."""
     if not callable(train):
@@ -325,6 +381,8 @@ def pipeline(
         )
     if name is not None and not isinstance(name, str):
         raise InputError(f"name must be a text or None, got {check.show(name)}; pass e.g. 'adult mlp'.")
+    if recipe is not None and not where.engine.startswith("ray"):  # a cluster may have what this machine lacks
+        require_device(recipe.on(where.device).device)
     classes = signal is None or recipe is not None
     x, y, names = _records("data", data, recipe, classes)
     held = None
@@ -338,7 +396,10 @@ def pipeline(
         )
     owners = None if groups is None else persons("groups", groups, len(x))
     known = identity(train, key=key) if where.store is not None or key is not None else None
-    return Pipeline(train, recipe, x, y, held, signal, where, known, name, owners, names)
+    if white_box is not None and (signal is not None or isinstance(train, TableTraining)):
+        why = "signal reads outputs" if signal is not None else "records are a table with named columns"
+        raise InputError(f"attack={white_box.label!r} is given the model and arrays, but {why}; leave one of them out.")
+    return Pipeline(train, recipe, x, y, held, signal, where, known, name, owners, names, white_box)
 
 
 @dataclass(frozen=True, eq=False)

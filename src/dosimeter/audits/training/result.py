@@ -1,4 +1,4 @@
-"""What an audit of a training records of itself, and what only it has to show."""
+"""What an audit of a training says about itself, and what only it has to show."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dosimeter.audits.part import Count, Numbers, Part, Positive
+from dosimeter.audits.parts import Count, Numbers, Part, Positive
 from dosimeter.audits.result import Details, TrainedMetadata
 from dosimeter.audits.scores.result import Accuracy
 from dosimeter.estimate import Validity
@@ -57,7 +57,8 @@ class JointAgainstExact(Part):
 class PointRow(Part):
     """One challenged point: how exposed it was in the shadow models, and the attack's counts at the threshold.
 
-    `epsilon` is a bound that all points keep together; None in an audit that a claim stopped.
+    `epsilon` is a bound that all points keep together; None in an audit that a claim stopped. `substitute` is the
+    record that is in where this one is not, in the replace-one game.
     """
 
     record: Count
@@ -69,6 +70,7 @@ class PointRow(Part):
     tn: Count
     advantage: float | None
     epsilon: Positive | None
+    substitute: Count | None = None
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from typing import Any, Unpack
 
 import dosimeter
 from dosimeter import _validate as check
+from dosimeter._progress import stages
 from dosimeter._validate import InputError
-from dosimeter.audits.assemble import both_sides, guarantees, written
+from dosimeter.attacks.white_box import read_white_box
+from dosimeter.audits.assemble import audit_seed, both_sides, guarantees, written
 from dosimeter.audits.result import Audit
-from dosimeter.audits.seeds import audit_seed
 from dosimeter.audits.training import intervals
 from dosimeter.audits.training.measure import AuditDesign, AuditSetup, Measured, attacked_by_halves, attacked_in_runs
 from dosimeter.audits.training.repeatable import PipelineKeywords, model_name, own_keywords, pipeline
@@ -72,9 +73,11 @@ def audit_training(
         data: (X, y), or what `dosimeter.datasets.load` returns.
         recipe: How the modules are trained.
         attack: "auto", "lira", "lira-offline", "rmia", "rmia-online", "watson", "loss", or a function
-            (target, shadows, included) that returns scores.
-        game: "challenge" trains `runs` further models and attacks them; "crossed" trains none and attacks half of the
-            shadow models.
+            (target, shadows, included) that returns scores. "last-layer-gradient" and `attacks.WhiteBox(function)` are
+            given the model itself, where it was trained.
+        game: "challenge" trains `runs` further models and attacks them: a coin decides whether a point is in. "replace"
+            does the same, but where a point is not in, another record is: the bound is for replacing one record.
+            "crossed" trains no further models and attacks half of the shadow models.
         shadows: How many shadow models to train.
         runs: How many models to attack in a challenge.
         points: Rows of the data to challenge; None chooses the most exposed ones.
@@ -114,7 +117,8 @@ def audit_training(
     own, rest = own_keywords(options, _DEFAULTS)
     where = RunOptions.read(run, rest, caller="audit_training")
     select, challenges = own.pop("select"), own.pop("challenges")
-    base = pipeline(train, data, recipe=recipe, where=where, name=name, groups=groups, **own)
+    attack, white_box = read_white_box(attack)
+    base = pipeline(train, data, recipe=recipe, where=where, name=name, groups=groups, white_box=white_box, **own)
     if points is not None and canaries is not None:
         raise InputError("points and canaries exclude each other; pass rows of the data or canaries, not both.")
     # More models begin with the old ones, so their numbers are not part of what makes an audit the same.
@@ -131,10 +135,12 @@ def audit_training(
     )
     setup = AuditSetup.read(base, design, attack=attack, points=points, canaries=canaries, claim=claim)
     mechanism, notes = intervals.mechanism_of(recipe, *setup.sizes())
-    upper, missing = guarantees(mechanism, design.delta, ["add/remove"], base.unit)
+    upper, missing = guarantees(mechanism, design.delta, [design.neighbours], base.unit)
 
-    first = setup.train_shadows()
-    measured = attacked_in_runs(setup, first) if design.game == "challenge" else attacked_by_halves(setup, first)
+    in_runs = design.game != "crossed"
+    with stages({"shadow models": design.shadows, "runs": design.runs if in_runs else 0}):
+        first = setup.train_shadows()
+        measured = attacked_in_runs(setup, first) if in_runs else attacked_by_halves(setup, first)
     stopped = setup.claim is not None and setup.claim.test.rejected
     estimates, doubts = _estimates(setup, measured, stopped=stopped)
     region, risk = both_sides(estimates, upper, base.unit)
@@ -191,10 +197,10 @@ def _metadata(setup: AuditSetup, shadows: Trainings, measured: Measured) -> Trai
         model=model_name(base.train),
         recipe=None if base.recipe is None else plain(base.recipe.to_dict()),
         game=design.game,
-        attack=setup.scorer.name,
+        attack=setup.scorer.name if base.white_box is None else f"{base.white_box.label}, {setup.scorer.name}",
         shadows=design.shadows,
         runs=len(evidence.scores),
-        points=tuple(measured.challenged.points.tolist()),
+        points=tuple(measured.points.tolist()),
         select="given" if setup.points is not None else design.select,
         canaries=setup.candidates.canaries,
         records=base.records,
@@ -228,6 +234,7 @@ def _point_rows(setup: AuditSetup, measured: Measured, *, bounds: bool) -> tuple
             tn=int(by_point.tn[i]),
             advantage=advantage[i],
             epsilon=float(by_point.epsilon[i]) if bounds and math.isfinite(by_point.epsilon[i]) else None,
+            substitute=None if measured.pairs is None else int(measured.pairs.substitutes[i]),
         )
-        for i, point in enumerate(challenged.points)
+        for i, point in enumerate(measured.points)
     )

@@ -14,8 +14,8 @@ from dosimeter.audits.verify.finding import CLOSE, UnknownError, WrongError
 from dosimeter.audits.verify.ranks import bins_or_none
 from dosimeter.audits.verify.rates import NATURAL, ON_ONE_HALF
 from dosimeter.estimate import Estimate, plain
-from dosimeter.estimators import band
 from dosimeter.estimators.headline import Bins, wanted_edges
+from dosimeter.estimators.limits import band_limits
 from dosimeter.evidence import fair_coins, mask_hash
 
 __all__ = ["auc_of", "bins_of_audit", "coins_follow", "counts_follow", "curve_follows", "has_coins"]
@@ -83,7 +83,7 @@ def _band_follows(curve: Roc, confidence: float, fp: IntArray, tp: IntArray, out
     if (stated[0] == 1).all() and (stated[1] == 0).all():
         return
     tail = (1 - confidence) / 2
-    again = band.upper_limits(fp, outside, tail), 1 - band.upper_limits(members - tp, members, tail)
+    again = band_limits(fp, outside, tail), 1 - band_limits(members - tp, members, tail)
     for name, here, there in zip(("fpr_high", "tpr_low"), stated, again, strict=True):
         if not np.allclose(here, there, rtol=0, atol=CLOSE):
             raise WrongError(f"{name} is not the band of these counts")
@@ -125,7 +125,7 @@ def _counts_fit(e: Estimate, bins: Bins, sizes: tuple[int, int]) -> None:
 def has_coins(audit: Audit) -> bool:
     """Whether coins were drawn for this audit alone."""
     kind, game = audit.metadata.kind, getattr(audit.metadata, "game", None)
-    return kind == "one-run" or (kind == "training" and game == "challenge")
+    return kind in ("one-run", "text") or (kind, game) in (("training", "challenge"), ("synthetic", "coins"))
 
 
 def coins_follow(audit: Audit, bins: Bins | None) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dosimeter._validate import InputError
+from dosimeter.audits.assemble import roc
 from dosimeter.audits.result import Audit, Roc
-from dosimeter.audits.scores.run import roc
 from dosimeter.audits.verify.evidence import (
     AtThreshold,
     ClaimEvidence,
@@ -24,8 +24,7 @@ from dosimeter.estimators.claim import claim
 from dosimeter.estimators.epsilon_star import epsilon_star
 from dosimeter.estimators.headline import Bins, rank_bins
 from dosimeter.estimators.one_run import guess
-from dosimeter.estimators.rank_betting import rank_betting
-from dosimeter.estimators.ranked import ranked
+from dosimeter.estimators.ranked import rank_betting, ranked
 from dosimeter.evidence import OneRun, Scores, mask_hash
 
 __all__ = ["from_data"]

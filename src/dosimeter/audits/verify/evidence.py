@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from annotated_types import Interval, MaxLen, MinLen
+from pydantic import Field
 
 from dosimeter._validate import InputError
-from dosimeter.audits.part import Part, Positive, Rate, Text
+from dosimeter.audits.parts import Part, Positive, Rate, Text
 from dosimeter.audits.strict import checked
 from dosimeter.audits.verify.finding import WrongError
 from dosimeter.estimate import Estimate, plain
@@ -72,7 +73,7 @@ class BinEvidence(Part):
 
     bins: BinCounts
     game: Literal["coins", "split", "runs"]
-    unit: Literal["record", "person"]
+    unit: Annotated[str, Field(pattern=r"^(record|person|[1-9][0-9]{0,3}-record group)$")]
     records: int | None = None
     tested: Tested | None = None
     learned: object = None

@@ -13,10 +13,10 @@ from dosimeter.audits.verify.evidence import BetEvidence, ClaimEvidence, FamilyE
 from dosimeter.audits.verify.finding import Recomputed, UnknownError, WrongError, lower
 from dosimeter.audits.verify.ranks import from_bins, from_paths
 from dosimeter.estimate import Estimate, Validity
-from dosimeter.estimators import band
 from dosimeter.estimators.claim import Marks, claim
+from dosimeter.estimators.limits import band_limits
 from dosimeter.estimators.one_run import one_run_bound, one_run_mu_bound
-from dosimeter.estimators.rank_betting import betting_bound
+from dosimeter.estimators.ranked import betting_bound
 from dosimeter.estimators.rates import Looks
 from dosimeter.evidence import OneRun
 
@@ -101,8 +101,8 @@ def in_family(e: Estimate, _audit: Audit) -> Recomputed:
     if evidence.independent:
         if e.counts is None or e.counts.members + e.counts.nonmembers != evidence.records:
             raise WrongError("it needs counts of all records at its threshold")
-        fpr = band.upper_limits(np.array([e.counts.fp]), e.counts.nonmembers, level / 2)
-        fnr = band.upper_limits(np.array([e.counts.fn]), e.counts.members, level / 2)
+        fpr = band_limits(np.array([e.counts.fp]), e.counts.nonmembers, level / 2)
+        fnr = band_limits(np.array([e.counts.fn]), e.counts.members, level / 2)
         test: Looked | Guessed = Looked(Looks(np.zeros(1), fpr, fnr))
     else:
         if not evidence.looks or not all(

@@ -8,7 +8,7 @@ import numpy as np
 
 from dosimeter import geometry
 from dosimeter._validate import InputError
-from dosimeter.audits.members_only.null_band import LEVEL, prediction_limit
+from dosimeter.audits.members_only.measure import LEVEL, prediction_limit
 from dosimeter.audits.result import Audit
 from dosimeter.audits.verify.evidence import (
     AdversaryEvidence,

@@ -73,7 +73,7 @@ def _bound_of(
     return bound_of_bins(bins, game, neighbours, delta=delta, confidence=confidence, unit=unit)
 
 
-def from_bins(e: Estimate, _audit: Audit) -> Recomputed:
+def from_bins(e: Estimate, audit: Audit) -> Recomputed:
     """The bound of a whole ranking."""
     if "bins" not in e.details:
         raise UnknownError("it carries no bins of ranks")
@@ -83,7 +83,8 @@ def from_bins(e: Estimate, _audit: Audit) -> Recomputed:
         raise UnknownError(f"recomputing it for {bins.total} records would take too long")
     after_training = e.method == REAL  # such coins choose what is shown: a replacement
     measured = e.method == GENERATED  # c + ε is nobody's ε
-    fits = e.neighbours is not None and (game != "coins" or (e.neighbours == "replace") is after_training)
+    replacing = after_training or getattr(audit.metadata, "game", None) == "replace"
+    fits = e.neighbours is not None and (game != "coins" or (e.neighbours == "replace") is replacing)
     if not (e.neighbours is None if measured else fits):
         raise WrongError(f"neighbours is {e.neighbours}, which this evidence cannot be about")
     counts = tuple(bins.records.tolist()), tuple(bins.members.tolist())

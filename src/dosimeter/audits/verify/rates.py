@@ -12,10 +12,10 @@ from dosimeter.audits.result import Audit
 from dosimeter.audits.verify.evidence import AtThreshold, WorstPoint, of
 from dosimeter.audits.verify.finding import Recomputed, UnknownError, WrongError, close, lower
 from dosimeter.estimate import Estimate, Validity
-from dosimeter.estimators import band
 from dosimeter.estimators.advantage import advantage
 from dosimeter.estimators.bayesian import bayesian
 from dosimeter.estimators.gaussian import gaussian, mu_from_rates
+from dosimeter.estimators.limits import band_limits
 from dosimeter.estimators.rates import clopper_pearson, jeffreys
 from dosimeter.evidence import Counts
 
@@ -88,8 +88,8 @@ def _at_counts(e: Estimate, counts: Counts, sides: str) -> Estimate:
 def _uniform(e: Estimate, counts: Counts) -> float:
     """The bound at one threshold of a band that holds at all of them."""
     tail = (1 - e.confidence) / 2
-    fpr = band.upper_limits(np.array([counts.fp]), counts.nonmembers, tail)
-    fnr = band.upper_limits(np.array([counts.fn]), counts.members, tail)
+    fpr = band_limits(np.array([counts.fp]), counts.nonmembers, tail)
+    fnr = band_limits(np.array([counts.fn]), counts.members, tail)
     if e.method == "gaussian":
         return float(geometry.epsilon_from_mu(float(mu_from_rates(fpr, fnr)[0]), e.delta))
     if e.method == "advantage":
@@ -101,10 +101,11 @@ def _uniform(e: Estimate, counts: Counts) -> float:
     return float(geometry.epsilon_range((nothing, fpr), (nothing, fnr), e.delta)[0][0])
 
 
-def worst_point(e: Estimate, _audit: Audit) -> Recomputed:
+def worst_point(e: Estimate, audit: Audit) -> Recomputed:
     """The largest bound of several points, which share the level."""
     allowed, points = (Validity.INDEPENDENT_RUNS,), of(WorstPoint, e).points
     if e.counts is None:
         return lower(0.0, allowed)
     each = 1 - (1 - e.confidence) / max(points, 1)
-    return lower(clopper_pearson(e.counts, delta=e.delta, confidence=each).low, allowed, ("add/remove",))
+    whose = "replace" if getattr(audit.metadata, "game", None) == "replace" else "add/remove"
+    return lower(clopper_pearson(e.counts, delta=e.delta, confidence=each).low, allowed, (whose,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from dosimeter._validate import InputError, show
-from dosimeter.audits.part import known
+from dosimeter.audits.parts import known
 from dosimeter.audits.result import Audit
 from dosimeter.audits.verify.curve import (
     auc_of,
@@ -48,7 +48,7 @@ def verify(audit: Audit, *, data: Scores | OneRun | None = None) -> Verification
         raise InputError(f"audit must be an Audit, got {show(audit)}; read it with Audit.from_json.")
     if data is not None and not isinstance(data, (Scores, OneRun)):
         raise InputError(f"data must be Scores or OneRun, got {show(data)}; build one of these first.")
-    audit = Audit.from_dict(audit.to_dict())  # evidence as a file holds it, whoever built the audit
+    audit = Audit.from_dict(audit.to_dict())  # evidence as a file holds it, however the audit was built
     parts = [found(e.method, partial(_estimate_follows, e, audit), e.epsilon) for e in audit.estimates]
     if audit.schema > 1 and (audit.region is not None or audit.risk.would_allow is not None):
         parts.append(found("risk", lambda: _risk_follows(audit)))

@@ -5,9 +5,8 @@ Two forms, both functions of pooled ranks alone. Nothing is drawn, nothing is di
 The proofs are in docs/headline.md.
 """
 
-from dosimeter.estimators.headline.bins import Bins, rank_bins, wanted_edges
 from dosimeter.estimators.headline.coins import coins_bound
 from dosimeter.estimators.headline.pools import pools_bound
-from dosimeter.estimators.headline.proof import Proof
+from dosimeter.estimators.headline.ranks import Bins, Proof, rank_bins, wanted_edges
 
 __all__ = ["Bins", "Proof", "coins_bound", "pools_bound", "rank_bins", "wanted_edges"]

@@ -19,11 +19,8 @@ import numpy as np
 from scipy import special
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
-from dosimeter.estimators.headline.bins import Bins
-from dosimeter.estimators.headline.design import DESIGN, reach, whole_weights
-from dosimeter.estimators.headline.laws import binomial, upper_tail
-from dosimeter.estimators.headline.proof import Proof, nothing
-from dosimeter.estimators.headline.shapes import ACTIVE, BOTH, IN, KINDS, OUT, Learner, View
+from dosimeter.estimators.headline.learning import ACTIVE, BOTH, IN, KINDS, OUT, Learner, View
+from dosimeter.estimators.headline.ranks import DESIGN, Bins, Proof, binomial, nothing, reach, upper_tail, whole_weights
 
 CELLS = np.concatenate([np.arange(100) * 0.05, 5 + np.arange(111) * 0.1])  # of the ε axis
 _PART = 10  # at most this share of the bins left on a side is revealed at a time
@@ -43,14 +40,19 @@ def coins_bound(bins: Bins, delta: float, alpha: float) -> Proof:
     view, design = _reveal(bins, learner, learner.view(middle, middle), partial(_first_design, bins, budget, alpha))
     tests, first = _tests(bins, view, design / DESIGN), design
     frozen = float(first[list(view.tested)].min())
-    proof = nothing(bins.total)
+    proof, prefixes = nothing(bins.total), _Prefixes(bins, middle)
     for floor, top in pairwise(CELLS.tolist()):
         if floor >= frozen and floor > 0:
             passed = floor >= first
             view, _ = _reveal(bins, learner, view, partial(_fixed_design, np.where(passed, (floor + top) / 2, first)))
             tests, frozen = _tests(bins, view, np.where(passed, (floor + top) / 2, first / DESIGN)), top
         level = _level(budget, floor, alpha)
-        best = max((test.largest(floor, top, level) for test in tests), key=lambda found: found.epsilon)
+        share = _prefix_share(top, bins.total, alpha)
+        learned = _SplitLevel(level.allowance, level.alpha * (1 - share))
+        best = max((test.largest(floor, top, learned) for test in tests), key=lambda found: found.epsilon)
+        if best.epsilon < top:
+            plain = prefixes.largest(floor, top, _SplitLevel(level.allowance, level.alpha * share))
+            best = max(best, plain, key=lambda found: found.epsilon)
         if best.epsilon > proof.epsilon:
             proof = best
         if best.epsilon < top:
@@ -216,6 +218,69 @@ class _Weighted:
         upper, lower = (bins.records[side].sum() for side in (self._upper, self._lower))
         above, below = (bins.members[side].sum() for side in (self._upper, self._lower))
         return Proof(epsilon, int(upper), int(above), int(lower), int(below), self._learned, allowance)
+
+
+# --- prefixes ---------------------------------------------------------------------------------------------
+
+_RUNGS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # wrong guesses that a prefix may hold
+_RUNG_SHARES = 1 / (np.arange(len(_RUNGS)) + 1.5) / (1 / (np.arange(len(_RUNGS)) + 1.5)).sum()
+_ORDER_SHARES = (0.5, 0.25, 0.25)  # both ends, the upper one, the lower one
+_LEAST_SHARE, _MOST_SHARE = 0.02, 0.06  # of the level, for all prefixes
+_LARGE = 0.05  # share of the records that must all be guessed right to reject ε, from which on prefixes get most
+
+
+def _prefix_share(epsilon: float, total: int, alpha: float) -> float:
+    """The share of the level that prefixes get: the more of the records an ε takes, the more; no label decides."""
+    needed = -math.log(alpha) * math.exp(epsilon) / total
+    return _LEAST_SHARE + (_MOST_SHARE - _LEAST_SHARE) * min(needed / _LARGE, 1.0)
+
+
+class _Prefixes:
+    """Plain counts of right guesses among so many outermost records, which nothing was learned for.
+
+    How long a prefix is follows from the number of wrong guesses that it may hold and from ε, never from a label.
+    """
+
+    def __init__(self, bins: Bins, middle: int) -> None:
+        self._bins, self._middle = bins, middle
+        upper = np.arange(bins.records.size - 1, middle - 1, -1)
+        lower = np.arange(middle)
+        self._sizes = [np.cumsum(bins.records[side]) for side in (upper, lower)]
+        self._members = [np.cumsum(bins.members[side]) for side in (upper, lower)]
+        places, others = np.arange(upper.size), np.arange(lower.size)
+        near = np.minimum(np.searchsorted(self._sizes[1], self._sizes[0]), lower.size - 1)
+        self._orders = ((places, near), (places, np.full_like(places, -1)), (np.full_like(others, -1), others))
+
+    def largest(self, floor: float, top: float, level: _SplitLevel) -> Proof:
+        """The largest ε of a cell that a prefix rejects, 0 if none rejects its lower edge."""
+        best = nothing(self._bins.total)
+        if level.alpha <= 0:
+            return best
+        miss = float(special.expit(-top))
+        for ends, order_share in zip(self._orders, _ORDER_SHARES, strict=True):
+            above, below = (self._at(side, end) for side, end in enumerate(ends))
+            records = above[0] + below[0]
+            right = above[1] + below[0] - below[1]
+            for rung, rung_share in zip(_RUNGS, _RUNG_SHARES.tolist(), strict=True):
+                alone = level.alpha * order_share * rung_share
+                enough = special.bdtr(rung + level.allowance, records, miss) <= alone
+                if not enough.any():
+                    break
+                place = int(np.argmax(enough))
+                seen = int(right[place]) - level.allowance
+                if seen < 1:
+                    continue
+                reached = float(special.betainccinv(int(records[place]) - seen + 1, seen, alone))
+                epsilon = min(top, math.log1p(-reached) - math.log(reached))
+                if epsilon > max(best.epsilon, floor):
+                    upper, inside, lower, outside = (int(part[place]) for part in (*above, *below))
+                    best = Proof(epsilon, upper, inside, lower, outside, 0, level.allowance)
+        return best
+
+    def _at(self, side: int, ends: IntArray) -> tuple[IntArray, IntArray]:
+        """Records and members up to the given bins of one end; none where −1 stands."""
+        sizes, members = (np.where(ends < 0, 0, part[side][ends]) for part in (self._sizes, self._members))
+        return sizes, members
 
 
 def _merged(weights: IntArray, records: IntArray) -> tuple[IntArray, IntArray]:

@@ -18,13 +18,19 @@ import numpy as np
 from scipy import special
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
-from dosimeter.estimators.headline.bins import Bins
 from dosimeter.estimators.headline.coins import CELLS
-from dosimeter.estimators.headline.design import DESIGN, reach
-from dosimeter.estimators.headline.layout import SIZES, Pairing, layouts
-from dosimeter.estimators.headline.proof import Proof, nothing
-from dosimeter.estimators.headline.rank_tables import ADD_REMOVE, REPLACE, DeltaCost, RankTable, Tables
-from dosimeter.estimators.headline.shapes import ACTIVE, BOTH, IN, KINDS, OUT, Learner, View
+from dosimeter.estimators.headline.learning import ACTIVE, BOTH, IN, KINDS, OUT, Learner, View
+from dosimeter.estimators.headline.ranks import DESIGN, Bins, Proof, nothing, reach
+from dosimeter.estimators.headline.tables import (
+    ADD_REMOVE,
+    REPLACE,
+    SIZES,
+    DeltaCost,
+    Pairing,
+    RankTable,
+    Tables,
+    layouts,
+)
 
 _PART = 20  # at most this share of the bins left on a side is revealed at a time
 _REFERENCE = 4.0  # hidden records for each tested one that a one-sided leak is compared with
@@ -33,6 +39,7 @@ _MARGIN = 0.8  # of the limit: how much of it a plan on predicted counts may use
 _CHEAP = 0.3  # an allowance of so many standard deviations is taken at once
 _LEAK_SHARE = 0.5  # of the level: the most that runs given away by δ may cost
 _SIZE_STEPS = (0.5, 1, 2)  # of tables, from one cell to the next
+_PLANNED = (0.7, 0.85, 0.95)  # of the first design: from where on its tables must pay for δ
 _GRID = 100  # points of the reported log odds ratio in a unit
 
 
@@ -50,14 +57,14 @@ def pools_bound(
     search = _Search.of(bins, delta, alpha, neighbours, independent)
     view, design = search.first()
     frozen = float(design.max())
-    plans = search.plans(view, design / DESIGN, planned_at=0.7 * frozen, chosen={})
+    plans = search.plans(view, design / DESIGN, planned_at=tuple(share * frozen for share in _PLANNED), chosen={})
     proof, first = nothing(bins.total), True
     for floor, top in pairwise((2 * CELLS).tolist()):
         if top <= proof.epsilon + 1e-9:
             continue
         if floor >= frozen and floor > 0:
             view, design = search.later(view, (floor + top) / 2)
-            plans, frozen, first = search.plans(view, design, planned_at=floor, chosen=plans), top, False
+            plans, frozen, first = search.plans(view, design, planned_at=(floor,), chosen=plans), top, False
         start, end = max(floor, proof.epsilon), max(top, frozen) if first else top
         grid = np.arange(round(start * _GRID) + 1, round(end * _GRID) + 1) / _GRID
         if not grid.size:
@@ -159,11 +166,9 @@ class _Search:
         upper, lower, reference = records[high:].sum(), records[:low].sum(), _REFERENCE_SHARE * self.bins.total
         if active[BOTH]:
             odds = view.of(BOTH)
-            information = self._information(odds)
+            best_low, best_high = self._best_cut(odds, low, high, float(design[BOTH]), float(view.chance[BOTH]))
             apart = odds[high] - odds[low - 1] >= design[BOTH]
-            gain_above, gain_below = odds[high:].max() - odds[high], odds[low - 1] - odds[:low].min()
-            more_above = information[high:].sum() * gain_above >= information[:low].sum() * gain_below
-            above, below = above and not apart and bool(more_above), below and not apart and not more_above
+            above, below = above and not apart and best_high > high, below and not apart and best_low < low
         if active[IN]:
             odds = view.of(IN)[high:]
             tested = records[high:][odds > design[IN]].sum()
@@ -175,6 +180,21 @@ class _Search:
             below = below and not odds[-1] > design[OUT]
             above = above and not upper - records[high] < max(_REFERENCE * tested, reference)
         return bool(above), bool(below)
+
+    def _best_cut(self, odds: FloatArray, low: int, high: int, log_theta: float, chance: float) -> tuple[int, int]:
+        """Where to cut so that one table of all bins outside shows most beyond an odds ratio, in its deviations."""
+        expected, records = special.expit(odds + self.learner.base) * self.bins.records, self.bins.records
+        upper, above = (np.cumsum(x[high:][::-1])[::-1][None, :] for x in (records, expected))
+        lower, below = (np.cumsum(x[:low])[:, None] for x in (records, expected))
+        cells = _null_cells(upper, lower, above + below, log_theta)
+        beyond = above - cells[0]
+        if self.pays:
+            start = _null_cells(upper, lower, above + below, _PLANNED[1] * log_theta)
+            ends = np.log(start[0] / start[1]), np.log(start[2] / start[3])
+            beyond = beyond - self._lost(np.full(beyond.shape, _PLANNED[1] * log_theta), upper, lower, *ends, chance)
+        score = beyond * np.sqrt(sum(1 / cell for cell in cells))
+        place = np.unravel_index(int(np.argmax(score)), score.shape)
+        return int(place[0]) + 1, high + int(place[1])
 
     def _expected(self, view: View, kind: int) -> float:
         """The log odds ratio that a kind of leak can be expected to prove."""
@@ -231,7 +251,7 @@ class _Search:
     # --- testing ------------------------------------------------------------------------------------------
 
     def plans(
-        self, view: View, design: FloatArray, *, planned_at: float, chosen: Mapping[int, _PoolPlan]
+        self, view: View, design: FloatArray, *, planned_at: tuple[float, ...], chosen: Mapping[int, _PoolPlan]
     ) -> dict[int, _PoolPlan]:
         """The test of each kind; no label of a tested record has a part in the choice of its tables or allowance."""
         found = {}
@@ -246,7 +266,7 @@ class _Search:
         return found
 
     def _plan(
-        self, view: View, kind: int, design: FloatArray, sizes: tuple[int, ...], planned_at: float
+        self, view: View, kind: int, design: FloatArray, sizes: tuple[int, ...], planned_at: tuple[float, ...]
     ) -> _PoolPlan | None:
         share, best = float(view.shares[kind]), None
         expected = special.expit(view.of(kind) + self.learner.base) * self.bins.records
@@ -256,13 +276,17 @@ class _Search:
                 tables = Tables.of([_predicted(pairing, self.bins.records, expected) for pairing in pairings])
                 if not tables.rows:
                     continue
-                allowance = self._allowance(tables, planned_at, share)
-                score, lost = Tables(tables.rows, allowance).score(max(planned_at, float(design[kind])))
-            cheap = self.pays and lost <= _CHEAP
-            if best is None or score > best[0] or cheap:
+                for start in planned_at:
+                    allowance = self._allowance(tables, start, share)
+                    score, lost = Tables(tables.rows, allowance).score(max(start, float(design[kind])))
+                    if best is None or score > best[0] or lost <= _CHEAP:
+                        best = (score, size, pairings, allowance)
+                    if lost <= _CHEAP:
+                        break
+                if lost <= _CHEAP:
+                    break
+            elif best is None:
                 best = (score, size, pairings, allowance)
-            if cheap:
-                break
         if best is None:
             return None
         # Kept even if the margins leave nothing to test: they must not decide the sizes of later tables.
@@ -291,6 +315,15 @@ class _Search:
         below = sum(row.members for row in rows) - above
         learned = int(self.bins.records[view.low : view.high].sum())
         return Proof(float(grid[at]), upper, above, lower, below, learned, plan.tables.allowance)
+
+
+def _null_cells(upper: FloatArray, lower: FloatArray, members: FloatArray, log_theta: float) -> tuple[FloatArray, ...]:
+    """Members and non-members above, then below, that tables are expected to hold at an odds ratio."""
+    theta = math.exp(log_theta)
+    b, c = theta * (upper + members) + lower - members, theta * upper * members
+    mean = 2 * c / (b + np.sqrt(np.maximum(b * b - 4 * (theta - 1) * c, 0.0)))
+    cells = (mean, upper - mean, members - mean, lower - members + mean)
+    return tuple(np.maximum(cell, 0.5) for cell in cells)
 
 
 def leaks_of(records: int, delta: float, alpha: float) -> tuple[int, float]:

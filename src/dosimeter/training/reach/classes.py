@@ -7,6 +7,7 @@ import sys
 import types
 from typing import Any
 
+from dosimeter.training.reach.sources import file_hash, installed, installed_code
 from dosimeter.training.reach.walk import (
     PLAIN,
     Place,
@@ -14,7 +15,6 @@ from dosimeter.training.reach.walk import (
     content,
     home_of,
 )
-from dosimeter.training.sources import file_hash, installed, installed_code
 
 _OF_THE_CLASS = {
     *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "_abc_impl", "__abstractmethods__"),

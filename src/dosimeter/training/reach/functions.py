@@ -14,9 +14,10 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
-from dosimeter.training.names import names_in, texts_in
 from dosimeter.training.reach.classes import found_at, is_dunder, replaced_members
+from dosimeter.training.reach.names import names_in, texts_in
 from dosimeter.training.reach.objects import attributes_of, streams
+from dosimeter.training.reach.sources import installed, installed_code
 from dosimeter.training.reach.walk import (
     COMMAND_LINE,
     DOTTED,
@@ -28,7 +29,6 @@ from dosimeter.training.reach.walk import (
     content,
     home_of,
 )
-from dosimeter.training.sources import installed, installed_code
 
 _NOT_READ = {("sys", "path"), ("sys", "modules"), ("sys", "meta_path"), ("sys", "path_importer_cache")}
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dosimeter.training.reach.sources import file_hash, installed
 from dosimeter.training.reach.walk import (
     PLAIN,
     Place,
@@ -23,7 +24,6 @@ from dosimeter.training.reach.walk import (
     content,
     home_of,
 )
-from dosimeter.training.sources import file_hash, installed
 
 _NO_STATE = (logging.Logger, type(threading.Lock()), type(threading.RLock()))  # nothing in them changes a number
 _OF_A_LOGGER = frozenset({*vars(logging.Logger("")), "manager"})

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dosimeter.training.sources import file_hash, foreign_parts, installed, source_of, stamp
+from dosimeter.training.reach.sources import file_hash, foreign_parts, installed, source_of, stamp
 
 PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented)})
 COMMAND_LINE = frozenset(

@@ -1,0 +1,157 @@
+"""The nearest published row of every record: mixed tables of 50 columns, against a loop, scikit-learn and anonymeter.
+
+python bench/synthetic.py                    # 10⁵ records against 10⁵ rows; a few minutes on two idle cores
+python bench/synthetic.py --queries 5000     # fewer records; times for all are counted up and marked ~
+python bench/synthetic.py --growth           # 10⁴, 10⁵ and 10⁶ rows, 1000 records each
+python bench/synthetic.py --audit            # the whole audit of a release that exists
+
+25 columns of numbers and 25 of words (8 each). `cpu` is processor time of all threads: on a busy machine read that, and
+divide by the cores. The loop is one distance after the other in NumPy, a record at a time. anonymeter 1.1.0 runs in an
+environment of its own (`--anonymeter python`), on its own functions. A full run writes synthetic.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+NUMBERS, WORDS, LEVELS = 25, 25, 8
+PEER = """
+import sys, time, numpy as np, pandas as pd
+import anonymeter.evaluators
+from anonymeter.neighbors.mixed_types_kneighbors import MixedTypeKNeighbors
+rng = np.random.default_rng(0)
+def table(rows):
+    made = {f"n{k}": rng.normal(size=rows) for k in range(25)}
+    made |= {f"w{k}": np.array(list("abcdefgh"))[rng.integers(0, 8, rows)] for k in range(25)}
+    return pd.DataFrame(made)
+rows, queries = table(int(sys.argv[1])), table(int(sys.argv[2]))
+MixedTypeKNeighbors(n_neighbors=1, n_jobs=1).fit(rows[:100]).kneighbors(queries[:2])  # compiled once
+began, cpu = time.perf_counter(), time.process_time()
+MixedTypeKNeighbors(n_neighbors=1, n_jobs=1).fit(rows).kneighbors(queries)
+print(time.perf_counter() - began, time.process_time() - cpu)
+"""
+
+
+def table(rows: int, seed: int) -> dict[str, Any]:
+    """A mixed table as columns."""
+    rng = np.random.default_rng(seed)
+    made: dict[str, Any] = {f"n{k}": rng.normal(size=rows) for k in range(NUMBERS)}
+    made |= {f"w{k}": np.array(list("abcdefgh"), object)[rng.integers(0, LEVELS, rows)] for k in range(WORDS)}
+    return made
+
+
+def timed(work: Any) -> tuple[float, float, Any]:
+    """Seconds on the wall and of the processor."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    found = work()
+    return time.perf_counter() - wall, time.process_time() - cpu, found
+
+
+def neighbours(queries: int, rows: int, workers: int) -> dict[str, Any]:
+    """Our search, and the same by scikit-learn and by a loop on some of the records."""
+    from sklearn.metrics import pairwise_distances_argmin_min
+    from threadpoolctl import threadpool_limits
+
+    from dosimeter.audits.synthetic.nearest import nearest
+    from dosimeter.audits.synthetic.rows import read_real, read_release
+    from dosimeter.audits.synthetic.space import fit_space
+    from dosimeter.engine.work import forget_peak, peak_memory
+
+    pool = read_real(table(queries, 0), "data")[0]
+    release = read_release(table(rows, 1), pool, "synthetic")
+    space = fit_space(pool)
+    wall, cpu, points = timed(lambda: (space.coordinates(pool), space.coordinates(release)))
+    encoding = {"wall": wall, "cpu": cpu}
+    forget_peak()
+    wall, cpu, found = timed(lambda: nearest(*points, workers=workers))
+    row = {"records": queries, "rows": rows, "dimensions": points[0].shape[1], "encoding": encoding}
+    row |= {"ours": {"wall": wall, "cpu": cpu, "peak_mb": peak_memory() / 1e6}}
+    few = min(500, queries)
+    with threadpool_limits(1):
+        wall, cpu, other = timed(lambda: pairwise_distances_argmin_min(points[0][:few], points[1]))
+    row["scikit-learn"] = {"wall": wall, "cpu": cpu, "records": few}
+    row["distances_agree"] = bool(np.allclose(other[1], found.distance[:few], atol=1e-3))
+    if rows > 200_000:  # the loop would need a copy in float64
+        return row
+    few = min(20, queries)
+    exact = points[1].astype(np.float64)
+    wall, cpu, _ = timed(lambda: [np.sqrt(((exact - q) ** 2).sum(axis=1)).argmin() for q in points[0][:few]])
+    row["loop"] = {"wall": wall, "cpu": cpu, "records": few}
+    return row
+
+
+def peer(python: str, rows: int, queries: int = 20) -> dict[str, Any]:
+    """The search of anonymeter, in its own environment."""
+    command = [python, "-c", PEER, str(rows), str(queries)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"left_out": done.stderr.strip().splitlines()[-1][:200]}
+    wall, cpu = (float(v) for v in done.stdout.split())
+    return {"wall": wall, "cpu": cpu, "records": queries}
+
+
+def audit(records: int, rows: int, workers: int) -> dict[str, Any]:
+    """The whole audit of a release that exists."""
+    import dosimeter as dm
+    from dosimeter.engine.work import forget_peak, peak_memory
+
+    members, held, made = (table(n, seed) for seed, n in enumerate((records, records, rows)))
+    run = dm.RunOptions(workers=workers, progress=False)
+    forget_peak()
+    wall, cpu, found = timed(
+        lambda: dm.audit_synthetic(synthetic=made, members=members, nonmembers=held, run=run, seed=0)
+    )
+    told = {"records": 2 * records, "rows": rows, "wall": wall, "cpu": cpu, "peak_mb": peak_memory() / 1e6}
+    return told | {"compared": found.metadata.members + found.metadata.nonmembers, "epsilon": found.headline.low}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--queries", type=int, default=100_000)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--anonymeter", metavar="PYTHON", help="an interpreter that has anonymeter")
+    parser.add_argument("--growth", action="store_true")
+    parser.add_argument("--audit", action="store_true")
+    parser.add_argument("--write", action="store_true", help="write synthetic.json")
+    given = parser.parse_args()
+    for row in measured(given):
+        print(json.dumps(row), flush=True)
+        for name in ("ours", "scikit-learn", "loop", "anonymeter"):
+            if "cpu" in row.get(name, {}):
+                part = row[name].get("records", row["records"])
+                each = 1e5 * row[name]["cpu"] / part
+                print(f"  {name}: {each:.0f} s of the processor for 10⁵ records (measured on {part})", file=sys.stderr)
+        if given.write:
+            file = HERE / "synthetic.json"
+            kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+            file.write_text(json.dumps([*kept, row], indent=1) + "\n", encoding="utf-8")
+
+
+def measured(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Rows as they are measured."""
+    if given.audit:
+        yield {"what": "audit"} | audit(given.queries, given.rows, given.workers)
+        return
+    for size in (10_000, 100_000, 1_000_000) if given.growth else (given.rows,):
+        asked = min(given.queries, 1000) if given.growth else given.queries
+        row = {"what": "neighbours"} | neighbours(asked, size, given.workers)
+        if given.anonymeter:
+            row["anonymeter"] = peer(given.anonymeter, size)
+        yield row
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,355 @@
+"""The first screen, for a reader who does not know ε: the verdict, the guard, three cards, one picture, what to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from dosimeter.accounting import Guarantee
+from dosimeter.audits.page import facts
+from dosimeter.audits.page.facts import Standing
+from dosimeter.audits.result import Audit
+from dosimeter.estimate import Estimate, Validity, odds_of, percent
+from dosimeter.report.canvas import ACCENT, INK, MUTED, OPEN, WARNING, Canvas, Rows, Spec
+from dosimeter.report.markup import (
+    NOT_STATED,
+    Pictures,
+    Section,
+    bullets,
+    clean,
+    epsilon,
+    esc,
+    explained,
+    figure,
+    joined,
+    paragraph,
+    section,
+    share,
+    small,
+    whose,
+)
+
+TICKS = (0, 0.1, 0.2, 0.5, 1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
+BESIDE = 520  # the width of the picture, which stands beside the steps
+NEAREST = 0.11  # the least distance of two ticks, as a share of the axis
+
+CONDITIONS = {
+    Validity.RANDOM_SPLIT: (
+        ", if the split was random",
+        "This holds if chance alone decided which {unit}s were members.",
+    ),
+    Validity.INDEPENDENT_RUNS: (
+        ", if the runs were independent",
+        "This holds if every score comes from a training run of its own.",
+    ),
+}
+
+
+def first_screen(audit: Audit, pictures: Pictures) -> Section:
+    """Verdict, guard, cards, picture and steps; every ε stands below the guard."""
+    found, (heading, lead) = facts.standing(audit), verdict_words(audit)
+    doubt = " shifted" if found is Standing.FAILED else ""
+    warnings = audit.headline.warnings
+    body = (
+        f'<div class="verdict {found}">{paragraph(lead)}</div>\n{_guard(audit)}'
+        f'<div class="first{doubt}">{_cards(audit)}{bullets(warnings, "note") if warnings else ""}'
+        f'<div class="beside">{_picture(audit, pictures)}{_next(audit)}</div></div>\n'
+    )
+    return section("verdict", heading, body)
+
+
+def verdict_words(audit: Audit) -> tuple[str, str]:
+    """The verdict as a heading and a sentence, exactly as strong as what was proven and without any ε."""
+    head, found = facts.shown(audit)[0], facts.standing(audit)
+    unit, sure = facts.unit(audit), percent(head.confidence)
+    short_condition, condition = CONDITIONS.get(head.validity, ("", ""))
+    condition = condition.format(unit=unit)
+    if found is Standing.FAILED:
+        return (
+            "Check failed: nothing can be concluded",
+            "Members and non-members differ even without the model. The numbers below may measure that difference and "
+            "not what the model has learnt. Do not quote them.",
+        )
+    if found is Standing.BROKEN:
+        return (
+            f"Leak proven, above the guarantee{short_condition}",
+            f"With {sure} confidence, one {unit} changes what this training gives out more than its guarantee allows: "
+            f"the training does not keep its guarantee, or this is one of the at most {odds_of(head.confidence)} that "
+            f"err. {condition}",
+        )
+    if found is Standing.LEAK:
+        return (
+            f"Leak proven{short_condition}",
+            f"With {sure} confidence, what this training gives out depends on single {unit}s: an attack tells better "
+            f"than by guessing which {unit}s were used. {condition}",
+        )
+    if found is Standing.NONE:
+        most = facts.ceiling(head)
+        could = ""
+        if most is not None and most <= 0:
+            could = f" No attack on so few {unit}s could have proven one."
+        elif most is not None:
+            could = f" A perfect attack on as many {unit}s would have proven one: how large, the third card says."
+        return "No leak proven", f"That is not proof of privacy. What this attack found may be chance.{could}"
+    return _measured_words(audit)
+
+
+def _measured_words(audit: Audit) -> tuple[str, str]:
+    """The verdict where the headline is not a bound."""
+    head = audit.headline
+    beside = [e for e in audit.estimates if e.validity.is_bound and e.low > 0]
+    ending = "" if beside else ", nothing proven"
+    if head.validity == Validity.MEASUREMENT:
+        what = "Difference measured" if head.epsilon > 0 else "No difference measured"
+        said = "The attack was compared with one that does not see the model. The difference is a measurement"
+    else:
+        what, said = "Leak estimated" if head.epsilon > 0 else "No leak estimated", "The result is an estimate"
+    proven = " A second number, which is a bound, proves a leak: see the evidence." if beside else ""
+    return f"{what}{ending}", f"{said}, which bounds nothing, neither from below nor from above.{proven}"
+
+
+def _guard(audit: Audit) -> str:
+    """The verdict of the shift check, which stands above every ε."""
+    found = audit.guard
+    notes = [*found.evidence.reasons, *found.evidence.warnings]
+    if found.shift:
+        kind, what = "shift", "⚠ Warning: members and non-members differ even without the model."
+        says = f"{found} Come back when members and non-members come from one distribution."
+    elif found.checked:
+        kind, what = "passed", "✓ Checked first: members and non-members look alike without the model."
+        says = str(found)
+    else:
+        kind, what = "", "Not checked: whether members and non-members differ."
+        says = str(found).removeprefix("Not checked: ")
+        says = says[:1].upper() + says[1:]
+    notes = [note for note in notes if note.lower() not in says.lower()]
+    role = ' role="alert"' if found.shift else ""
+    return (
+        f'<div class="guard {kind}"{role}>{paragraph(what, "what")}{paragraph(says)}'
+        f"{''.join(paragraph(note, 'note') for note in notes)}</div>\n"
+    )
+
+
+# --- three cards ------------------------------------------------------------------------------------------
+
+
+def _cards(audit: Audit) -> str:
+    lower, stated = facts.shown(audit)
+    cells = "".join(
+        f'<div><dt>{explained(name)}</dt><dd class="big">{esc(big)}</dd>'
+        f'<dd class="how">{explained(_together(how))}</dd></div>'
+        for name, big, how in (_lower_card(audit, lower), _upper_card(audit, stated), _third_card(audit, lower))
+    )
+    return f'<dl class="cards">{cells}</dl>\n'
+
+
+def _together(text: str) -> str:
+    """Numbers stay with their per cent sign and their δ in a narrow card."""
+    return text.replace(" %", "\u00a0%").replace("δ = ", "δ\u00a0=\u00a0")
+
+
+def _lower_card(audit: Audit, lower: Estimate) -> tuple[str, str, str]:
+    """What the attack proves; a number that is not a bound is not called one."""
+    if lower.validity.is_bound:
+        how = joined(
+            whose(lower.neighbours, facts.unit(audit)),
+            f"δ = {small(lower.delta)}, {percent(lower.confidence)} confidence",
+            str(lower.validity),
+        )
+        return "Proven by the attack", f"ε ≥ {epsilon(lower.low)}", how
+    kind = "Measured" if lower.validity == Validity.MEASUREMENT else "Estimated"
+    how = joined(f"at δ = {small(lower.delta)}", f"{lower.validity}, not a bound on ε")
+    return kind, f"{facts.symbol(lower)} = {epsilon(lower.epsilon)}", how
+
+
+def _upper_card(audit: Audit, stated: Guarantee | None) -> tuple[str, str, str]:
+    beside = stated or facts.other_guarantee(audit)
+    if beside is None:
+        return "Guaranteed by the training", NOT_STATED, "no proven upper bound was given, so it may be anything"
+    apart = "" if stated is not None else "another ε than the attack's"
+    how = joined(whose(beside.neighbours), f"δ = {small(beside.delta)}", f"proven by {clean(beside.method)}", apart)
+    return "Guaranteed by the training", f"ε ≤ {epsilon(beside.epsilon)}", how
+
+
+def _third_card(audit: Audit, lower: Estimate) -> tuple[str, str, str]:
+    """What was measured on people: members found at few false alarms; else how far the audit could have gone."""
+    point = facts.tpr_at(audit, facts.SHOWN_FPR)
+    most = facts.ceiling(lower)
+    none = facts.standing(audit) is Standing.NONE
+    if point is not None and not (none and most is not None):
+        limit = point.limit
+        sure = (
+            "too few, or too dependent, for a limit"
+            if limit is None
+            else f"truly at least {share(limit)} with {percent(audit.headline.confidence)} confidence"
+        )
+        name = f"Measured: members found at {share(point.fpr)} false alarms"
+        return name, share(point.tpr), f"guessing finds {share(point.fpr)}; {sure}"
+    if most is not None:
+        unit = facts.unit(audit)
+        how = joined(whose(lower.neighbours, unit), f"about what a perfect attack on as many {unit}s would have proven")
+        return "Could have been proven", f"ε ≥ {epsilon(most)}", how
+    return "Could have been proven", "unknown", "the headline is not a bound, so no size limits it"
+
+
+# --- one picture ------------------------------------------------------------------------------------------
+
+
+def region_chart(canvas: Canvas, audit: Audit) -> Spec | None:
+    """What was proven, what is guaranteed, and what is in between, on one line.
+
+    Below each ε stands how sure somebody who was 50 % sure may become under a guarantee of that size.
+    """
+    alt = canvas.alt
+    canvas.width = min(canvas.width, BESIDE)
+    lower, stated = facts.shown(audit)
+    bound, clash = lower.validity.is_bound, facts.contradiction(lower, stated)
+    low = lower.low if bound else 0.0
+    high = math.inf if stated is None else stated.epsilon
+    reach = facts.ceiling(lower) if bound else None
+    ends = [v for v in (low, high, reach, 0 if bound else lower.epsilon) if v is not None and math.isfinite(v)]
+    top = 1.5 * max(3.0, *ends)
+    right = min(high, top)
+    proven, free = "excluded by the attack", "not known" if right < top else "not known, nothing limits it"
+    both, above = "both claim this: a contradiction", "excluded by the guarantee"
+    middle = both if clash else free
+    cuts = [(0.0, min(low, right), proven), (min(low, right), max(low, right), middle), (max(low, right), top, above)]
+    bars: Rows = [{"from": a, "to": min(b, top), "kind": kind} for a, b, kind in cuts if a < min(b, top)]
+    names = [row["kind"] for row in bars]
+    colors = {proven: ACCENT, middle: WARNING if clash else OPEN, above: INK}
+    scale = alt.Scale(type="symlog", constant=1, domain=[0, top], nice=False)
+    x = alt.X("from:Q", scale=scale, title=_axis_title(canvas, audit, lower), axis=_axis(canvas, top))
+    color = alt.Color(
+        "kind:N",
+        scale=alt.Scale(domain=names, range=[colors[name] for name in names]),
+        legend=alt.Legend(symbolType="square", columns=1 if canvas.phone else 2 if clash else 3, symbolOpacity=1),
+    )
+    marks = _marks(lower, stated, reach, top, canvas.phone)
+    layers = [
+        canvas.chart(bars).mark_bar(height=22, opacity=0.85).encode(x=x, x2="to:Q", y=alt.value(37), color=color),
+        *(_mark(canvas, scale, mark) for mark in marks),
+        *(_mark_text(canvas, scale, mark) for mark in marks),
+        canvas.hover(
+            [{"from": m["at"], "at_y": 37, "text": m["text"]} for m in marks],
+            alt.X("from:Q", scale=scale),
+            alt.Y("at_y:Q", scale=alt.Scale(domain=[0, 74], range=[0, 74]), axis=None),
+        ),
+    ]
+    return canvas.finish(alt.layer(*layers), 92 if reach is not None else 74)
+
+
+def _axis_title(canvas: Canvas, audit: Audit, lower: Estimate) -> list[str]:
+    act = whose(lower.neighbours, facts.unit(audit))
+    if canvas.phone:
+        return [f"ε {act}".strip(), "below it: how sure somebody may", "become who was 50 % sure"]
+    return [f"ε {act}".strip(), "below it: how sure somebody who was 50 % sure may become"]
+
+
+def _place(value: float, top: float) -> float:
+    """Where a value stands on the axis, from 0 to 1."""
+    return math.log1p(min(value, top)) / math.log1p(top)
+
+
+def _axis(canvas: Canvas, top: float) -> Any:
+    """Ticks that do not touch; each is named by its ε and by the belief that it allows."""
+    least, ticks = NEAREST * (1.9 if canvas.phone else 1.0), [0.0]
+    for tick in TICKS[1:]:
+        if tick <= top and _place(tick, top) - _place(ticks[-1], top) >= least:
+            ticks.append(float(tick))
+    belief = "datum.value > 6.9 ? '> 99.9 %' : format(100 / (1 + exp(-datum.value)), '.3~r') + ' %'"
+    label = f"[format(datum.value, '~r'), {belief}]"
+    return canvas.alt.Axis(values=ticks, labelExpr=label, grid=False, labelLineHeight=15, labelOverlap=False)
+
+
+def _marks(lower: Estimate, stated: Guarantee | None, reach: float | None, top: float, phone: bool) -> Rows:
+    """What is written at the line: the proven end above it, the guaranteed end and the ceiling below."""
+    marks: Rows = []
+    if lower.validity.is_bound:
+        name = f"proven: ε ≥ {epsilon(lower.low)}"
+        marks.append({"at": lower.low, "label": name, "y": 14, "kind": "end", "text": f"The attack: {name[8:]}"})
+    else:
+        name = f"{facts.symbol(lower)} = {epsilon(lower.epsilon)}, not a bound"
+        marks.append({"at": lower.epsilon, "label": name, "y": 14, "kind": "point", "text": name})
+    if stated is not None and math.isfinite(stated.epsilon):
+        name = f"guaranteed: ε ≤ {epsilon(stated.epsilon)}"
+        marks.append(
+            {"at": stated.epsilon, "label": name, "y": 61, "kind": "end", "text": f"The training: {name[12:]}"}
+        )
+    if reach is not None:
+        name = (
+            f"could have been proven: {epsilon(reach)}" if phone else f"a perfect attack could prove {epsilon(reach)}"
+        )
+        text = f"A perfect attack on as many would have proven about ε ≥ {epsilon(reach)}"
+        marks.append({"at": reach, "label": name, "y": 82, "kind": "reach", "text": text})
+    for mark in marks:
+        at = _place(mark["at"], top)
+        mark["align"] = "left" if at < 0.35 else "right" if at > 0.65 else "center"
+        mark["at"] = min(mark["at"], top)
+    return marks
+
+
+def _mark(canvas: Canvas, scale: Any, mark: Mapping[str, Any]) -> Any:
+    """A stroke through the line at an end, a diamond on it for a measured value, a short one for the ceiling."""
+    alt = canvas.alt
+    base = canvas.chart([{"from": mark["at"]}])
+    x = alt.X("from:Q", scale=scale)
+    if mark["kind"] == "point":
+        point = base.mark_point(shape="diamond", filled=True, size=150, color=WARNING, opacity=1)
+        return point.encode(x=x, y=alt.value(37))
+    up, down = {14: (20, 48), 61: (26, 54), 82: (26, 75)}[mark["y"]]
+    faint = mark["kind"] == "reach"
+    rule = base.mark_rule(
+        color=MUTED if faint else INK, strokeWidth=1 if faint else 2, strokeDash=[2, 2] if faint else [1, 0]
+    )
+    return rule.encode(x=x, y=alt.value(up), y2=alt.value(down))
+
+
+def _mark_text(canvas: Canvas, scale: Any, mark: Mapping[str, Any]) -> Any:
+    alt = canvas.alt
+    strong = mark["kind"] != "reach"
+    text = canvas.chart([{"from": mark["at"], "label": mark["label"]}]).mark_text(
+        align=mark["align"], fontWeight="bold" if strong else "normal", color=INK if strong else MUTED, fontSize=13
+    )
+    return text.encode(x=alt.X("from:Q", scale=scale), y=alt.value(mark["y"]), text="label:N")
+
+
+def _picture(audit: Audit, pictures: Pictures) -> str:
+    """The picture with its text alternative."""
+    lower, stated = facts.shown(audit)
+    act = whose(lower.neighbours, facts.unit(audit)) or "of this training"
+    parts = [f"The values that ε {act} may have, at δ = {small(lower.delta)}."]
+    if lower.validity.is_bound:
+        sure = percent(lower.confidence)
+        parts.append(
+            f"Below {epsilon(lower.low)}: excluded by the attack, with {sure} confidence."
+            if lower.low > 0
+            else "The attack excludes none."
+        )
+    else:
+        parts.append(f"The diamond, {epsilon(lower.epsilon)}, is not a bound and excludes none.")
+    if stated is None or math.isinf(stated.epsilon):
+        parts.append("No guarantee limits it from above.")
+    else:
+        parts.append(f"Above {epsilon(stated.epsilon)}: excluded by the guarantee.")
+        between = "Both cannot hold." if facts.contradiction(lower, stated) else "In between: not known."
+        parts.append(between)
+    reach = facts.ceiling(lower) if lower.validity.is_bound else None
+    if reach is not None:
+        parts.append(f"A perfect attack on as many {facts.unit(audit)}s would have proven about ε ≥ {epsilon(reach)}.")
+    parts.append(
+        f"Under each ε: how sure somebody may become, but for δ, who was 50 % sure that a {facts.unit(audit)} was used."
+    )
+    return figure("region", "Proven, guaranteed, and in between", " ".join(parts), pictures)
+
+
+# --- what to do next --------------------------------------------------------------------------------------
+
+
+def _next(audit: Audit) -> str:
+    items = "".join(
+        f"<li><strong>{esc(step.title)}.</strong> {explained(step.text)}"
+        f"{f' <code>{esc(step.code)}</code>' if step.code else ''}</li>"
+        for step in facts.steps(audit)
+    )
+    return f'<div><h3 id="next">What to do next</h3><ol class="steps" aria-labelledby="next">{items}</ol></div>\n'

@@ -1,0 +1,307 @@
+"""Tables of upper against lower ranks, members against non-members, and what δ can do to them.
+
+Given how many members a table holds, the number of members among its upper records lies below Fisher's noncentral
+hypergeometric law of odds ratio θ, and tables that share no record are jointly below independent ones (Theorem 5 in
+docs/headline.md). With δ > 0 the excess is bounded by Stein's method (Theorem 6): a weighted count less a
+whole allowance keeps its level but for a cost in proportion to the Stein factors computed here.
+Which bins form a table, and with what weight, the ranks and the revealed labels decide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+from scipy.fft import irfft, next_fast_len, rfft
+
+from dosimeter._validate import FloatArray, IntArray
+from dosimeter.estimators.headline.learning import BOTH, IN, OUT, View
+from dosimeter.estimators.headline.ranks import ROUNDING, Bins, Law, noncentral, upper_tail, whole_weights
+
+REPLACE, ADD_REMOVE = NEIGHBOURS = ("replace", "add/remove")
+_SEEN = 1e-13  # beyond this probability the Stein factor of the identity is bounded, not computed
+
+
+class RankTable(NamedTuple):
+    """Upper and lower records, the members among all of them, the members among the upper ones, and a weight."""
+
+    upper: int
+    lower: int
+    members: int
+    above: float
+    weight: int
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the margins leave anything to chance."""
+        return min(self.upper, self.members) > max(0, self.members - self.lower)
+
+    def law(self, theta: float) -> Law:
+        return noncentral(self.upper, self.lower, self.members, theta)
+
+
+class DeltaCost(NamedTuple):
+    """What δ may cost: `total` counts pairs of data sets, `flipped` says that records are added before one is removed.
+
+    For replace-one neighbours each pair inside a table costs its Stein factor once; for add/remove the two steps
+    of a swap cost as many times as there are records to take them with (Corollary 7).
+    """
+
+    total: float
+    neighbours: str
+    flipped: bool = False
+
+    def of(self, table: RankTable, log_theta: float) -> float:
+        if self.neighbours == REPLACE:
+            return 1.0
+        first, second = (table.upper, table.lower) if self.flipped else (table.lower, table.upper)
+        return first + math.exp(log_theta / 2) * second
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The weighted count of members in the upper halves, less an allowance for δ."""
+
+    rows: tuple[RankTable, ...]
+    allowance: int = 0
+
+    @classmethod
+    def of(cls, rows: Sequence[RankTable], allowance: int = 0) -> Tables:
+        return cls(tuple(row for row in rows if row.weight > 0 and row.is_free), allowance)
+
+    def p_value(self, log_theta: float) -> float:
+        """P[as much or more], were the odds ratio of every swap at most θ."""
+        theta = math.exp(log_theta)
+        observed = int(sum(row.weight * row.above for row in self.rows)) - self.allowance
+        return upper_tail([(row.weight, row.law(theta)) for row in self.rows], observed)
+
+    def score(self, log_theta: float) -> tuple[float, float]:
+        """The count beyond its mean, and the allowance, both in standard deviations."""
+        laws = [(row, row.law(math.exp(log_theta))) for row in self.rows]
+        beyond = sum(row.weight * (row.above - law.mean) for row, law in laws) - self.allowance
+        spread = math.sqrt(sum(row.weight**2 * law.variance for row, law in laws) + 1e-9)
+        return beyond / spread, self.allowance / spread
+
+    def gamma(self, log_theta: float, cost: DeltaCost) -> float:
+        """What a unit of δ costs at this odds ratio, given the allowance."""
+        return max(factor.least(self.allowance) for factor in self._factors(log_theta, cost))
+
+    def least_allowance(self, log_theta: float, cost: DeltaCost, limit: float) -> int:
+        """The least allowance with which a unit of δ costs no more than the limit."""
+        factors = self._factors(log_theta, cost)
+        return max((math.ceil(f.slope * f.weight / limit) for f in factors if f.least(0) > limit), default=0)
+
+    def _factors(self, log_theta: float, cost: DeltaCost) -> list[_Factor]:
+        """The factors of each table, in the order in which the proof replaces them: the cheapest first."""
+        theta = math.exp(log_theta)
+        rows = []
+        for row in self.rows:
+            law = row.law(theta)
+            step, slope = stein_factors(row, theta, law)
+            each = cost.of(row, log_theta)
+            rows.append((step * each, slope * each, row.weight, law))
+        rows.sort(key=lambda found: found[:3])
+        smoother, factors = np.ones(1), []
+        for step, slope, weight, law in rows:
+            factors.append(_Factor(step, slope, weight, _most_within(smoother, weight)))
+            smoother = _added(smoother, weight, law)
+        return factors
+
+
+class _Factor(NamedTuple):
+    """Stein factors of a table, times what a swap costs, and how likely the tables replaced before it decide."""
+
+    step: float
+    slope: float
+    weight: int
+    window: float  # the most that the sum of the tables replaced before can put on `weight` neighbouring values
+
+    def least(self, allowance: int) -> float:
+        most = min(self.window, self.weight / allowance) if allowance else self.window
+        return min(self.step, self.slope * most)
+
+
+def _most_within(mass: FloatArray, width: int) -> float:
+    """The largest probability of so many neighbouring values."""
+    if mass.size <= width:
+        return 1.0
+    upto = np.concatenate([[0.0], np.cumsum(mass)])
+    return min(float((upto[width:] - upto[:-width]).max()) + ROUNDING, 1.0)
+
+
+def _added(mass: FloatArray, weight: int, law: Law) -> FloatArray:
+    """The law of an independent sum, on its whole window."""
+    spread = np.zeros(weight * (law.mass.size - 1) + 1)
+    spread[::weight] = law.mass
+    size = mass.size + spread.size - 1
+    length = next_fast_len(size, real=True)
+    return np.asarray(np.maximum(irfft(rfft(mass, length) * rfft(spread, length), length)[:size], 0.0))
+
+
+def stein_factors(table: RankTable, theta: float, law: Law | None = None) -> tuple[float, float]:
+    """The largest |g(r+1) − g(r)| of the Stein equation: over indicators of r ≥ t, and for the identity.
+
+    The first is largest where the law has its mass. The second may rise towards the ends; there it is
+    bounded by the inverse slope of the drift, see docs/headline.md.
+    """
+    law = table.law(theta) if law is None else law
+    if law.mass.size < 2:
+        return 0.0, 0.0
+    r, mass = law.values[:-1], law.mass
+    up = theta * (table.upper - r) * (table.members - r)
+    seen = np.flatnonzero(mass[:-1] > _SEEN)
+    flow = np.maximum(mass[:-1] * up, 1e-300)[seen]
+    below, above = np.cumsum(mass)[:-1], np.cumsum(mass[::-1])[::-1][1:]
+    step = float(((below * above)[seen] / flow).max())
+    away = mass * (law.values - law.mean)
+    inwards = np.where(r < law.mean, -np.cumsum(away)[:-1], np.cumsum(away[::-1])[::-1][1:])  # equal; no digits lost
+    slope = float((inwards[seen] / flow).max())
+    return step, max(slope, *_slopes_beyond(table, theta, law.mean, float(r[seen[0]]), float(r[seen[-1]])))
+
+
+def _slopes_beyond(table: RankTable, theta: float, mean: float, low: float, high: float) -> tuple[float, float]:
+    """Limits for the second factor below `low` and above `high`.
+
+    The drift θ(upper − r)(members − r) − r(lower − members + r) is (zero − r)·m(r), with m falling in r where θ ≥ 1.
+    """
+    a, b = theta - 1, theta * (table.upper + table.members) + (table.lower - table.members)
+    c = theta * table.upper * table.members
+    zero = 2 * c / (b + math.sqrt(max(b * b - 4 * a * c, 0.0)))
+    least, most = max(0, table.members - table.lower), min(table.upper, table.members)
+    limits = []
+    for start, end, flattest in ((low, float(least), low), (high + 1, float(most), float(most))):
+        if start == end:  # nothing lies beyond
+            limits.append(0.0)
+            continue
+        ratio = max((mean - r) / (zero - r) for r in (start, end))  # monotone between them
+        limits.append(ratio / (b - a * (flattest + zero)))
+    return limits[0], limits[1]
+
+
+# --- which bins are tested against which ----------------------------------------------------------------------
+
+
+SIZES = (12, 24, 48, 100, 250, 1000, 10**9)  # least records a side, from fine tables to one table of all
+_RARE = 2.0  # expected rare labels on either side of a table
+_GROUPS = 5  # at most, of the leaking side
+_SMALLEST_GROUP = 6
+
+
+class Pairing(NamedTuple):
+    """A table before its members are counted: bins above, bins below, and its weight."""
+
+    upper: IntArray
+    lower: IntArray
+    weight: int
+
+
+class _OpposedBins(NamedTuple):
+    upper: IntArray
+    lower: IntArray
+    excess: float  # log odds ratio between the two, beyond the design
+
+
+def layouts(
+    bins: Bins, view: View, kind: int, design: FloatArray, sizes: tuple[int, ...], base: float
+) -> Iterator[tuple[int, list[Pairing]]]:
+    """Ways to lay tables, from fine to coarse, each with its size; none has as many tables as an earlier one."""
+    seen = set()
+    for size in sizes:
+        if kind == BOTH:
+            groups = _two_sided(bins, view, float(design[BOTH]), base, size)
+        else:
+            groups = _one_sided(bins, view, kind, float(design[kind]), size)
+        if not groups or len(groups) in seen:
+            continue
+        seen.add(len(groups))
+        weights = whole_weights(np.array([group.excess for group in groups]))
+        yield size, [Pairing(g.upper, g.lower, int(w)) for g, w in zip(groups, weights, strict=True)]
+
+
+def _two_sided(bins: Bins, view: View, design: float, base: float, least: int) -> list[_OpposedBins]:
+    """Groups from the outermost bins inwards; the lower side is cut where as much of its information is passed."""
+    odds, records = view.of(BOTH), bins.records
+    member = special.expit(odds + base)
+    information = records * member * (1 - member)
+    top, bottom = np.arange(records.size - 1, view.high - 1, -1), np.arange(view.low)
+    if not top.size or not bottom.size:
+        return []
+    above, below = _Passed.of(records, information, top), _Passed.of(records, information, bottom)
+    groups = []
+    i0 = j0 = 0
+    for i in range(top.size):
+        last = i == top.size - 1
+        j = bottom.size - 1 if last else below.at_share(above.information[i] / above.information[-1])
+        if j < j0 or not (last or (above.allows(i0, i, least) and below.allows(j0, j, least))):
+            continue
+        a, b = top[i0 : i + 1], bottom[j0 : j + 1]
+        mean = [np.average(odds[side], weights=information[side] + 1e-9) for side in (a, b)]
+        groups.append(_OpposedBins(a, b, float(mean[0] - mean[1] - design)))
+        i0, j0 = i + 1, j + 1
+    return groups
+
+
+class _Passed(NamedTuple):
+    """Records and information passed on the way inwards."""
+
+    records: IntArray
+    information: FloatArray
+
+    @classmethod
+    def of(cls, records: IntArray, information: FloatArray, bins: IntArray) -> _Passed:
+        return cls(np.cumsum(records[bins]), np.cumsum(information[bins]))
+
+    def at_share(self, share: float) -> int:
+        place = int(np.searchsorted(self.information / self.information[-1], share - 1e-12))
+        return min(place, self.information.size - 1)
+
+    def allows(self, first: int, last: int, least: int) -> bool:
+        """Whether a group from `first` to `last` is large enough, and leaves enough."""
+        for passed, needed in ((self.records, least), (self.information, _RARE)):
+            before = passed[first - 1] if first else 0
+            if passed[last] - before < needed or passed[-1] - passed[last] < needed:
+                return False
+        return True
+
+
+def _one_sided(bins: Bins, view: View, kind: int, design: float, least: int) -> list[_OpposedBins]:
+    """Groups of the bins that leak, each against a share of all other hidden bins, dealt out in turn."""
+    odds, records = view.of(kind), bins.records
+    top, bottom = np.arange(records.size - 1, view.high - 1, -1), np.arange(view.low)
+    side, sign = (top, 1.0) if kind == IN else (bottom, -1.0)
+    leaking = side[sign * odds[side] > design]
+    leaking = leaking if leaking.size else side[:1]
+    rest = np.setdiff1d(np.concatenate([top, bottom]), leaking)
+    if not rest.size:
+        return []
+    parts = _grouped(leaking, records, least)
+    if rest.size < len(parts):
+        parts = [np.concatenate(parts)]
+    groups = []
+    for place, part in enumerate(parts):
+        others = rest[place :: len(parts)]
+        apart = np.average(odds[part], weights=records[part]) - np.average(odds[others], weights=records[others])
+        upper, lower = (others, part) if kind == OUT else (part, others)
+        groups.append(_OpposedBins(upper, lower, float(sign * apart - design)))
+    return groups
+
+
+def _grouped(leaking: IntArray, records: IntArray, least: int) -> list[IntArray]:
+    """The leaking bins, outermost first, in a few groups that are large enough."""
+    parts: list[list[int]] = [[]]
+    for place in leaking.tolist():
+        parts[-1].append(place)
+        if records[parts[-1]].sum() >= max(least / 2, _SMALLEST_GROUP):
+            parts.append([])
+    rest = parts.pop()
+    if rest:
+        parts = [*parts[:-1], parts[-1] + rest] if parts else [rest]
+    if len(parts) > _GROUPS:
+        parts = [*parts[: _GROUPS - 1], [place for part in parts[_GROUPS - 1 :] for place in part]]
+    if least > 4 * SIZES[0]:
+        parts = [[place for part in parts for place in part]]
+    return [np.array(part) for part in parts]

@@ -1,0 +1,93 @@
+"""Where a training computes and in which precision: checked before any work, and the same for every loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dosimeter import _validate as check
+from dosimeter._validate import InputError
+from dosimeter.training.chain import torch_module
+
+KINDS = ("cpu", "cuda", "mps", "xpu")
+
+
+def device_kind(name: str | None) -> str:
+    """The kind of a device, e.g. "cuda" of "cuda:1"; None is the CPU."""
+    return "cpu" if name is None else name.partition(":")[0]
+
+
+def check_device_name(value: Any) -> str | None:
+    """A name that torch gives to a device, or None; whether there is one here is another question."""
+    if value is None:
+        return None
+    kind, _, number = value.partition(":") if isinstance(value, str) else ("", "", "")
+    if kind not in KINDS or (":" in value and not number.isdecimal()):
+        raise InputError(f"device must be one of {', '.join(KINDS)}, e.g. 'cuda:1', got {check.show(value)}; pass one.")
+    return str(value)
+
+
+def require_device(name: str | None) -> None:
+    """Refuse a device that this machine does not have."""
+    kind = device_kind(check_device_name(name))
+    if kind == "cpu":
+        return
+    torch = torch_module()
+    found = getattr(torch, kind)
+    count = int(found.device_count()) if found.is_available() else 0
+    assert name is not None
+    if count == 0:
+        raise InputError(
+            f"device={name!r} asks for a GPU, and torch {torch.__version__} finds none of that kind on this machine; "
+            "pass device='cpu', or install the driver and a torch that is built for it."
+        )
+    number = int(name.partition(":")[2] or 0)
+    if number >= count:
+        raise InputError(f"device={name!r}, but this machine has {count} of that kind, counted from 0; pass another.")
+
+
+def gpus_of(name: str | None) -> int:
+    """How many GPUs a task on this device takes."""
+    return 0 if device_kind(name) == "cpu" else 1
+
+
+def parameter_type(precision: str | None) -> Any:
+    """The type that parameters are cast to, or None where they keep their own."""
+    torch = torch_module()
+    return {"float32": torch.float32, "float64": torch.float64, "bf16": torch.float32}.get(precision or "")
+
+
+def forward(module: Callable[..., Any], precision: str | None, device: Any) -> Callable[..., Any]:
+    """Call a module in the precision of a recipe.
+
+    With "bf16" the products are computed in bfloat16 (torch's autocast). Parameters and their gradients stay in single
+    precision, and so do the losses, since what is logits here leaves as single precision.
+    """
+    if precision != "bf16":
+        return module
+    torch = torch_module()
+
+    def mixed(*inputs: Any) -> Any:
+        # Without the cache: a cast weight that is kept from one transform of torch.func is wrong in the next.
+        with torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False):
+            logits = module(*inputs)
+        return logits.float()
+
+    return mixed
+
+
+@contextmanager
+def seeded(seed: int, device: Any = None) -> Iterator[None]:
+    """Torch draws from this seed in the block, on the CPU and on a GPU, and afterwards as before."""
+    torch = torch_module()
+    kind = "cpu" if device is None else device.type
+    cards = [] if kind == "cpu" else [device]
+    with torch.random.fork_rng(devices=cards, device_type="cuda" if kind == "cpu" else kind):
+        torch.manual_seed(seed)
+        yield
+
+
+def generator(device: Any, seed: int) -> Any:
+    """A generator of random numbers where they are needed."""
+    return torch_module().Generator(device).manual_seed(seed)
