@@ -52,7 +52,7 @@ class Page:
         os.write(self._write, json.dumps(message).encode() + b"\0")
         number = self._last
         while True:
-            answer = self._next(30)
+            answer = self._next(60)
             if answer.get("id") == number:
                 if "error" in answer:
                     raise RuntimeError(f"{method}: {answer['error']['message']}")
@@ -95,7 +95,7 @@ class Page:
         self.loaded = False
         self.send("Page.navigate", url=path.resolve().as_uri())
         while not self.loaded:
-            self._next(30)
+            self._next(60)
         timing = "performance.getEntriesByType('navigation')[0]"
         return float(self.run(f"{timing}.domContentLoadedEventEnd - {timing}.startTime")) / 1000
 
@@ -124,9 +124,8 @@ class Page:
         path.write_bytes(base64.b64decode(self.send("Page.printToPDF", printBackground=True)["data"]))
 
 
-@contextlib.contextmanager
-def browser(profile: Path) -> Iterator[Page]:
-    """A headless Chromium with one tab and a profile of its own."""
+def _start(profile: Path) -> tuple[subprocess.Popen[bytes], int, int]:
+    """A headless Chromium that takes commands from one pipe and answers on another."""
     assert CHROMIUM is not None
     to_read, to_write = os.pipe()
     from_read, from_write = os.pipe()
@@ -146,13 +145,35 @@ def browser(profile: Path) -> Iterator[Page]:
     )
     os.close(to_read)
     os.close(from_write)
+    return process, to_write, from_read
+
+
+def _stop(process: subprocess.Popen[bytes], *pipes: int) -> None:
+    for pipe in pipes:
+        os.close(pipe)
     try:
-        yield Page(to_write, from_read)
-    finally:
-        os.close(to_write)
-        os.close(from_read)
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextlib.contextmanager
+def browser(profile: Path, starts: int = 3) -> Iterator[Page]:
+    """A headless Chromium with one tab and a profile of its own.
+
+    A Chromium that hangs while it starts says nothing about the page, so it is stopped and another one is started.
+    """
+    for start in range(1, starts + 1):
+        process, *pipes = _start(profile.with_name(f"{profile.name}{start}"))
         try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            page = Page(*pipes)
+            break
+        except (TimeoutError, OSError):
+            _stop(process, *pipes)
+            if start == starts:
+                raise
+    try:
+        yield page
+    finally:
+        _stop(process, *pipes)
