@@ -44,7 +44,7 @@ def coins_bound(bins: Bins, delta: float, alpha: float) -> Proof:
     for floor, top in pairwise(CELLS.tolist()):
         if floor >= frozen and floor > 0:
             passed = floor >= first
-            view, _ = _reveal(bins, learner, view, partial(_fixed_design, np.where(passed, (floor + top) / 2, first)))
+            view = _reveal_for(bins, learner, view, np.where(passed, (floor + top) / 2, first))
             tests, frozen = _tests(bins, view, np.where(passed, (floor + top) / 2, first / DESIGN)), top
         level = _level(budget, floor, alpha)
         share = _prefix_share(top, bins.total, alpha)
@@ -103,22 +103,34 @@ def _first_design(bins: Bins, budget: float, alpha: float, view: View) -> tuple[
     return design, likely & (design >= 0.5 * design[likely].max())
 
 
-def _fixed_design(design: FloatArray, view: View) -> tuple[FloatArray, BoolArray]:
-    return design, view.chance >= ACTIVE
-
-
 def _reveal(bins: Bins, learner: Learner, view: View, rule: Rule) -> tuple[View, FloatArray]:
     """Reveal bins from the inside until the next one on either side is of use to a test at the design."""
     while True:
         design, active = rule(view)
         view = learner.view(view.low, view.high, design)
-        above, below = _useless(view, design, active)
-        if above == 0 and below == 0:
+        low, high = _next(bins, view, design, active)
+        if (low, high) == (view.low, view.high):
             return view, design
-        left = bins.records.size - view.high
-        high = view.high + (max(1, min(above, left // _PART)) if above else 0)
-        low = view.low - (max(1, min(below, view.low // _PART)) if below else 0)
         view = learner.view(low, high)
+
+
+def _reveal_for(bins: Bins, learner: Learner, view: View, design: FloatArray) -> View:
+    """The same for a design that no view changes."""
+    low, high = view.low, view.high
+    while True:
+        view = learner.view(low, high, design)
+        low, high = _next(bins, view, design, view.chance >= ACTIVE)
+        if (low, high) == (view.low, view.high):
+            return view
+
+
+def _next(bins: Bins, view: View, design: FloatArray, active: BoolArray) -> tuple[int, int]:
+    """The bins that are revealed next, as the first one and the one after the last."""
+    above, below = _useless(view, design, active)
+    left = bins.records.size - view.high
+    high = view.high + (max(1, min(above, left // _PART)) if above else 0)
+    low = view.low - (max(1, min(below, view.low // _PART)) if below else 0)
+    return low, high
 
 
 def _useless(view: View, design: FloatArray, active: BoolArray) -> tuple[int, int]:

@@ -7,7 +7,8 @@ tightness rests on it.
 from __future__ import annotations
 
 import math
-from functools import cached_property, lru_cache
+from bisect import bisect_left
+from functools import cache, cached_property, lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -178,7 +179,12 @@ _UNLIKELY = 1e-3  # two ends less likely than this are left out
 FLOOR = 0.02  # a kind less likely than this is not tested
 ACTIVE = 0.10  # a kind less likely than this does not decide what is revealed
 _LEAST = 3.0  # Kullback–Leibler divergence from "no leak" that makes a shape worth prior mass
-_POINTS = np.concatenate([[0, 0.1, 0.2, 0.35, 0.5, 0.7], np.arange(0.9, 3, 0.3), np.arange(3, 6, 0.5), [6, 8, 11]])
+_POINTS = (
+    *(0.0, 0.1, 0.2, 0.35, 0.5, 0.7),
+    *np.arange(0.9, 3, 0.3).tolist(),
+    *np.arange(3, 6, 0.5).tolist(),
+    *(6.0, 8.0, 11.0),
+)
 _Z, _CHANCE = 1.645, 0.05  # how often what cannot be rejected is rejected all the same
 _HOPELESS = 0.01  # what such a shape counts
 
@@ -244,8 +250,8 @@ class _Shapes:
 
     def provable(self, rows: slice, epsilon: float) -> FloatArray:
         """Weights of the shapes for a test at ε: what ε cannot be rejected for need not be tested for."""
-        place = int(np.clip(np.searchsorted(_POINTS, epsilon) - 1, 0, _POINTS.size - 2))
-        between = float(np.clip((epsilon - _POINTS[place]) / (_POINTS[place + 1] - _POINTS[place]), 0, 1))
+        place = min(max(bisect_left(_POINTS, epsilon) - 1, 0), len(_POINTS) - 2)
+        between = min(max((epsilon - _POINTS[place]) / (_POINTS[place + 1] - _POINTS[place]), 0.0), 1.0)
         power = (1 - between) * self._power(place)[rows] + between * self._power(place + 1)[rows]
         worth = np.maximum(np.exp(power) - _CHANCE, 0.0) + _HOPELESS
         return np.asarray(worth / worth.max())
@@ -253,7 +259,7 @@ class _Shapes:
     def _power(self, place: int) -> FloatArray:
         """About how likely each shape is to be rejected at one of a few ε, in logarithms."""
         if place not in self._log_power:
-            epsilon, q = float(_POINTS[place]), float(special.expit(_POINTS[place]))
+            epsilon, q = _POINTS[place], float(special.expit(_POINTS[place]))
             weight = np.maximum(self._leaning - epsilon, 0.0)
             weighed = weight * self._records
             drift = np.einsum("ij,ij->i", weighed, self._right) - q * weighed.sum(1)
@@ -313,18 +319,21 @@ class Learner:
             epsilon = None if design is None else float(design[kind])
             inner = weight[rows] if epsilon is None else weight[rows] * self._whole.provable(rows, epsilon)
             member, mass = inner @ self._whole.member[rows], float(inner.sum())
+            ending = cache(partial(self._end, (lower, upper), epsilon))
             for rising in _RISING if kind == BOTH else ():
                 if apart[rising] > _UNLIKELY * chance[BOTH]:
-                    ends = [self._end(end, weights, rising[end], epsilon) for end, weights in enumerate((lower, upper))]
+                    ends = [ending(end, rising[end]) for end in (0, 1)]
                     counts = apart[rising] * max(kept for _, kept in ends)
                     member, mass = member + counts * np.concatenate([found for found, _ in ends]), mass + counts
             odds.append(np.clip(special.logit(member / mass) - self.base, -CAP, CAP))
         return View(low, high, chance / chance.sum(), tuple(odds))
 
-    def _end(self, which: int, log_weights: FloatArray, rising: int, epsilon: float | None) -> tuple[FloatArray, float]:
+    def _end(
+        self, log_weights: tuple[FloatArray, FloatArray], epsilon: float | None, which: int, rising: int
+    ) -> tuple[FloatArray, float]:
         """The predicted shares of members at one end, and the share of its shapes that can prove as much."""
         end, rows = self._ends[which], self._strengths[which][rising]
-        weight = np.exp(log_weights[rows] - log_weights[rows].max())
+        weight = np.exp(log_weights[which][rows] - log_weights[which][rows].max())
         total = weight.sum()
         if epsilon is not None:
             weight *= end.provable(rows, epsilon)
