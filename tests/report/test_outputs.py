@@ -24,6 +24,15 @@ def audit(request):
     return SAMPLES[request.param]()
 
 
+def test_json_and_markdown_go_into_a_file_as_well(audit, tmp_path):
+    text, table = audit.to_json(tmp_path / "audit.json"), audit.to_markdown(str(tmp_path / "audit.md"))
+    assert text == audit.to_json() and table == audit.to_markdown()
+    assert Audit.from_json((tmp_path / "audit.json").read_bytes()).to_json() == text
+    assert (tmp_path / "audit.md").read_text(encoding="utf-8") == table
+    with pytest.raises(OSError, match=r"audit\.json"):
+        audit.to_json(tmp_path / "nowhere" / "audit.json")
+
+
 class Balanced(HTMLParser):
     """Counts what is open; the card's own tags are all closed."""
 

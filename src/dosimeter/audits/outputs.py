@@ -5,7 +5,10 @@ The methods stand here and the work in the modules that they import; `Audit` inh
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, cast
+
+from dosimeter._files import write_text
 
 if TYPE_CHECKING:
     from dosimeter.audits.result import Audit
@@ -72,8 +75,11 @@ class Outputs:
 
         return frame(self._self())
 
-    def to_markdown(self) -> str:
+    def to_markdown(self, path: str | os.PathLike[str] | None = None) -> str:
         """Give the audit as Markdown for a model card or a summary: the check, the headline, numbers, what it means.
+
+        Args:
+            path: A file to write it to as well.
 
         Returns:
             The text, with headings of the second and third level.
@@ -82,7 +88,10 @@ class Outputs:
         """
         from dosimeter.audits.markdown import markdown
 
-        return markdown(self._self())
+        text = markdown(self._self()).encode("utf-8", "replace").decode()
+        if path is not None:
+            write_text(path, text)
+        return text
 
     def to_model_card(self, model: str, *, dataset: str, task: str = "other") -> str:
         """Give a model card for the Hugging Face hub: metadata with the numbers as evaluation results, then Markdown.

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dosimeter._files import naming
+from dosimeter._files import naming, write_text
 from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.accounting import Guarantee, PrivacyRegion
 from dosimeter.audits.outputs import Outputs
@@ -376,9 +376,13 @@ class Audit(Outputs):
             "metadata": self.metadata.to_dict(),  # a note of the same name must not stand in for a field
         }
 
-    def to_json(self) -> str:
-        """Give strict JSON that `from_json` reads back."""
-        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Give strict JSON that `from_json` reads back, and write it to a file if one is named."""
+        loose = json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+        text = loose.encode("utf-8", "backslashreplace").decode()  # half a character in a name, which no file takes
+        if path is not None:
+            write_text(path, text + "\n")
+        return text
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write one self-contained page for people."""
