@@ -379,7 +379,7 @@ class Audit(Outputs):
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """Give strict JSON that `from_json` reads back, and write it to a file if one is named."""
         loose = json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
-        text = loose.encode("utf-8", "backslashreplace").decode()  # half a character in a name, which no file takes
+        text = loose.encode("utf-8", "replace").decode()  # no file takes half of a surrogate pair
         if path is not None:
             write_text(path, text + "\n")
         return text
