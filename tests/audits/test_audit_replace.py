@@ -43,6 +43,7 @@ def test_the_bound_is_for_replacing(seed):
     assert verify(dm.Audit.from_json(found.to_json())).valid
 
 
+@pytest.mark.slow
 def test_it_holds_its_level():
     """60 audits of a training that reaches its ε: at most 5 % of the bounds may be too high."""
     from scipy.stats import binomtest

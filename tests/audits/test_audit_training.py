@@ -20,6 +20,7 @@ from dosimeter.training import Privacy, Recipe
 # --- the level, on trainings of known ε -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "repetitions"), [(0.0, 40), (1.0, 500)])
 def test_the_whole_pipeline_keeps_its_level(epsilon, repetitions):
     level = 0.05

@@ -259,6 +259,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_it_ends_with_the_same_bits(tmp_path):
     script = tmp_path / "audit.py"
     script.write_text(SCRIPT)

@@ -42,6 +42,7 @@ def model_of(x, y, odds):
     return Answers(by_row, label)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["coins", "split"])
 @pytest.mark.parametrize("levels", [None, 2])
 def test_whole_default_audits_without_a_leak_keep_their_level(way, levels):
@@ -59,6 +60,7 @@ def test_whole_default_audits_without_a_leak_keep_their_level(way, levels):
     assert said <= binom.ppf(0.999, calls, 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["coins", "split"])
 def test_a_known_epsilon_is_not_exceeded(way):
     # Randomised response on each record's membership, ε = 1 for a coin, hidden below the difficulty of records.

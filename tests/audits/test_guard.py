@@ -35,6 +35,7 @@ rng_of = np.random.default_rng
 # --- false alarms and power -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_false_alarms_with_the_linear_candidate():
     # P[Bin(200, 0.05) ≥ 20] = 0.003
     alarms = 0
@@ -44,6 +45,7 @@ def test_false_alarms_with_the_linear_candidate():
     assert alarms < 20
 
 
+@pytest.mark.slow
 def test_false_alarms_with_choice_between_candidates_and_labels():
     # P[Bin(60, 0.05) ≥ 10] = 0.0008
     alarms = 0

@@ -40,6 +40,7 @@ def audit():
     return audit_members_only(models, members, references=3, repeats=3, nonmembers=labelled(500, 2), seed=0)
 
 
+@pytest.mark.slow
 def test_what_is_memorised_shows_and_nothing_else(audit):
     memorises, smooth, others = audit.details["targets"]
     assert memorises["epsilon"] > 0.5 > smooth["epsilon"] and memorises["auc"] > 0.8

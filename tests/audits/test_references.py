@@ -114,6 +114,7 @@ def test_a_training_that_heeds_the_order_of_its_rows_does_not_leak():
     assert abs(found.curve.auc - 0.5) < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", [False, True])
 def test_without_a_leak_the_level_holds(split):
     """The target saw none of the records; references that were given did, by coins of their own."""

@@ -46,6 +46,7 @@ def test_rows_share_the_level(confidence: float) -> None:
     assert [row["epsilon"] for row in rows] == sorted((row["epsilon"] for row in rows), reverse=True)
 
 
+@pytest.mark.slow
 def test_the_largest_of_many_bounds_holds() -> None:
     """No leak, 25 groups: "the largest bound is ε ≥ X" with X > 0 at most as often as the level allows."""
     trials, false = 120, 0
@@ -68,6 +69,7 @@ def test_a_perfectly_separated_group_is_flagged() -> None:
     assert not any(r["flagged"] for r in by_group(constant, {"g": (who, who)}, delta=0.0, confidence=0.95))
 
 
+@pytest.mark.slow
 def test_equal_groups_are_seldom_flagged() -> None:
     flagged = 0
     for seed in range(100):

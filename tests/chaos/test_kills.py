@@ -57,6 +57,7 @@ def gone(scratch, seconds=10.0):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_an_audit_ends_the_same_after_any_kills(tmp_path, sizes, tally):
     rng = random.Random(int(os.environ.get("DOSIMETER_CHAOS_SEED", "5")))
     reference = chaos_jobs.facts(chaos_jobs.audit().to_json())

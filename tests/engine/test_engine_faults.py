@@ -91,6 +91,7 @@ def wait_until_gone(tmp_path, seconds=5.0):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks into /proc")
 def test_killed_at_random_moments_and_resumed(tmp_path, start):
     rng = random.Random(3)

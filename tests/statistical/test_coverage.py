@@ -16,6 +16,7 @@ from dosimeter.estimators.lower_bound import lower_bound
 from dosimeter.estimators.ranked import ranked
 from dosimeter.selftest import CoverageRow, broken
 
+pytestmark = pytest.mark.slow
 FALSE_ALARM = 1e-5  # of each test of a level below, were the level used to the full
 Draw = Callable[[np.random.Generator], Scores | OneRun]
 

@@ -12,6 +12,7 @@ from dosimeter.audits.scores.run import audit_scores
 from dosimeter.estimate import plain
 from dosimeter.estimators.limits import tpr_limit
 
+pytestmark = pytest.mark.slow
 Draw = Callable[[np.random.Generator, int, int], Scores]
 
 
