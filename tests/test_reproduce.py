@@ -57,6 +57,8 @@ def test_mini_agrees_and_has_tables_and_figures(name, tmp_path, monkeypatch):
     found = kept[name]
     assert found["rows"]
     assert reproduce.report(name, found) == 0
+    for own in (r for e in reproduce.exhibits(name) for r in e.rows if r.sizes == ("mini",)):
+        assert not HAS_TORCH or own.holds(found["rows"][own.name]["value"]), own.label  # no verdict counts these
     for entry in found["rows"].values():
         assert "value" in entry or (not HAS_TORCH and "torch" in entry["reason"])
     if HAS_TORCH or name != "identifiability":  # whose tables are all made of trainings
@@ -267,6 +269,23 @@ def test_a_part_alone_and_what_is_kept_of_it(exhibited, capsys):
     assert "no part 'fig6'" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         reproduce.main(["--only", "fig4"])
+
+
+def test_a_part_with_panels_runs_whole(exhibited):
+    """ONLY=fig4 runs fig4-adult, and not fig40."""
+    ran = []
+
+    def part(name):
+        return lambda: ran.append(name) or book.Found({name: 1.0})
+
+    text = "".join(
+        PAPER.replace('"Figure 4"', f'"{name}"').replace('"fig4"', f'"{name}"').split("printed")[0]
+        + f'claims = [ {{ name = "{name}", label = "a claim" }} ]\n'
+        for name in ("fig4-a", "fig4-b", "fig40")
+    )
+    name = exhibited(text, **{name: part(name) for name in ("fig4-a", "fig4-b", "fig40")})
+    assert reproduce.main(["--paper", name, "--only", "fig4"]) == 0
+    assert ran == ["fig4-a", "fig4-b"]
 
 
 def test_a_run_that_comes_out_differently_fails(exhibited, capsys):
