@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from dosimeter import InputError
 from dosimeter.engine import Store
@@ -97,51 +96,6 @@ def test_every_size_has_expectations_with_sources(name):
     for size in reproduce.SIZES:
         assert any(size in r.get("sizes", reproduce.SIZES) for r in rows.values())
     assert all(r["source"] and r["tolerance"] >= 0 for r in rows.values())
-
-
-def test_parametric_study_by_hand():
-    """Two thousand lines of the transform and a brute grid give what the study says of one sample."""
-    simulation = reproduce.load("epsilon_star").simulation
-    rows = [r for r in simulation.study([2000], 1, seed=4) if r["losses"] == "normal.3" and r["form"] == "parametric"]
-    rng = np.random.default_rng(np.random.SeedSequence(4).spawn(5)[0])
-    inside, outside = rng.normal(0, 1, 2000), rng.normal(3, 1, 2000)
-    low, high = min(inside.min(), outside.min()), max(inside.max(), outside.max())
-    phi = [-np.log(np.expm1(1 + (x - low) / (high - low))) for x in (inside, outside)]
-    members, others = (stats.norm(p.mean(), p.std()) for p in phi)
-    grid = np.linspace(min(p.min() for p in phi) - 3, max(p.max() for p in phi) + 3, 400_001)
-    fpr, fnr, delta = others.sf(grid), members.cdf(grid), 1e-5
-    kept = (np.minimum(fpr, fnr) > delta) & (np.maximum(fpr, fnr) < 1 - delta)
-    fpr, fnr = fpr[kept], fnr[kept]
-    ratios = [(1 - delta - fnr) / fpr, (1 - delta - fpr) / fnr, (fnr - delta) / (1 - fpr), (fpr - delta) / (1 - fnr)]
-    assert rows[0]["epsilon"] == pytest.approx(float(np.log(np.max(ratios))), abs=1e-3)
-
-
-def test_spread_at_the_ends_is_measured_about_the_truth():
-    simulation = reproduce.load("epsilon_star").simulation
-    truth = [{"fpr": 0.1, "repeat": -1, "value": 2.0}, {"fpr": 0.4, "repeat": -1, "value": 1.0}]
-    seen = [{"fpr": 0.1, "repeat": k, "value": v} for k, v in enumerate((5.0, -1.0))]
-    assert simulation.spread(truth + seen, 0.05, 0.2) == 3.0
-
-
-def test_strategies_of_the_landscape_are_those_of_the_paper():
-    landscape = reproduce.load("epsilon_star").landscape
-    config = reproduce.load("epsilon_star").CONFIG
-    quick, full = (landscape.strategies(config[size]["landscape"]) for size in ("quick", "full"))
-    assert len(quick) * config["quick"]["landscape"]["repeats"] == 260
-    assert len(set(full)) == len(full) == 2 * len(quick)
-    assert len({s.name for s in full}) == len(full)
-
-
-@pytest.mark.parametrize(("epsilon", "clip", "epochs"), [(1.0, 1.0, 20), (3.0, 30.0, 1), (100.0, 10.0, 5)])
-def test_strategies_spend_their_epsilon(epsilon, clip, epochs):
-    from dosimeter.accounting import rdp
-
-    landscape = reproduce.load("epsilon_star").landscape
-    how = landscape.recipe(landscape.Strategy(epochs, 64, epsilon, clip), 5000, 0.005)
-    delta = 1 / (5000 * np.log(5000))
-    assert 0.98 * epsilon < rdp(how.mechanism(5000), delta=delta).epsilon <= epsilon
-    assert how.dp.clip == clip and how.length(5000) == epochs * 79
-    assert landscape.recipe(landscape.Strategy(epochs, 64), 5000, 0.005).dp is None
 
 
 def test_members_by_coins_are_balanced_beside_the_target():

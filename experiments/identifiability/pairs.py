@@ -1,4 +1,4 @@
-"""Which records D and D′ differ in: the pairs of Figure 4, with equal and different labels, and the paper's distances."""
+"""Which records D and D′ differ in: the pairs of Figure 4, with equal or different labels; the paper's distances."""
 
 from __future__ import annotations
 
