@@ -48,13 +48,13 @@ def test_parametric_study_by_hand():
 
 def test_ratios_by_hand():
     found = simulation.ratios(1000, 1, seed=3)
-    exact = next(r for r in found if r.repeat < 0 and r.kind.endswith("FPR") and r.at == 150)  # at the loss 1.5
+    exact = next(r for r in found if r.repeat < 0 and r.kind.endswith("FPR") and r.at == 75)  # at the loss 1.5
     tpr, fpr = stats.norm.cdf(1.5), stats.norm.cdf(-1.5)
     assert exact.value == pytest.approx(math.log((tpr - 1e-5) / fpr))
     assert exact.place == pytest.approx(0.5) and exact.rate == pytest.approx(fpr)
     rng = np.random.default_rng(np.random.SeedSequence(3).spawn(1)[0])
     inside, outside = rng.normal(0, 1, 1000), rng.normal(3, 1, 1000)
-    seen = next(r for r in found if r.repeat == 0 and r.kind.endswith("FNR") and r.at == 150)
+    seen = next(r for r in found if r.repeat == 0 and r.kind.endswith("FNR") and r.at == 75)
     assert seen.value == pytest.approx(math.log((np.mean(outside > 1.5) - 1e-5) / np.mean(inside > 1.5)))
     assert simulation.spread(found, 0.05, 0.95) < simulation.spread(found, 0.001, 0.05)
 

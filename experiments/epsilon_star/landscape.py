@@ -150,7 +150,12 @@ def recipe(strategy: Strategy, members: int) -> Recipe:
     if strategy.epsilon is None or strategy.clip is None:
         return Recipe("sgd", RATE, **given)
     steps = strategy.epochs * math.ceil(members / batch)
-    asked = {"delta": delta_for(members), "sample_rate": batch / members, "steps": steps, "method": "rdp"}
+    asked: dict[str, Any] = {
+        "delta": delta_for(members),
+        "sample_rate": batch / members,
+        "steps": steps,
+        "method": "rdp",
+    }
     quiet = Privacy(0.0, strategy.clip, microbatches=strategy.microbatches)
     noise = quiet.reach * noise_for_epsilon(strategy.epsilon, **asked)
     dp = Privacy(noise, strategy.clip, microbatches=strategy.microbatches)

@@ -125,7 +125,7 @@ def ratios(n: int, repeats: int, seed: int = 1) -> list[Ratio]:
     Rates below 1e-9 are left out, as in the paper; so are those that a sample shows as 0.
     """
     losses = distributions()[0]
-    thresholds = np.linspace(-6.0, 9.0, 301)  # a loss at or below the threshold is guessed a member
+    thresholds = np.linspace(-6.0, 9.0, 151)  # a loss at or below the threshold is guessed a member
     found = list(_ratios(losses.members.cdf(thresholds), losses.nonmembers.cdf(thresholds), -1))
     for k, child in enumerate(np.random.SeedSequence(seed).spawn(repeats)):
         rng = np.random.default_rng(child)

@@ -60,7 +60,8 @@ def pairs_compared(records: int) -> int:
     def counting(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         nonlocal count
         count += len(first) * len(second)
-        return np.abs(first[:, None, 0] - second[None, :, 0])
+        away: np.ndarray = np.abs(first[:, None, 0] - second[None, :, 0])
+        return away
 
     x = np.random.default_rng(SEED).random((records, 1))
     sensitivity.unbounded(x, distance=counting, block=16)

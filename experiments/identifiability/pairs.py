@@ -79,8 +79,8 @@ def watch(size: str, which: str, name: str, pair: Pair, store: Store | None) -> 
     assert isinstance(details, GradientsDetails) and details.sensitivities is not None
     assert details.advantage is not None
     seen = details.sensitivities
-    spread = (np.array(values, np.float64) for values in (seen.median, seen.low, seen.high))
-    return Watched(name, pair, *spread, details.advantage.trajectory)
+    median, low, high = (np.array(values, np.float64) for values in (seen.median, seen.low, seen.high))
+    return Watched(name, pair, median, low, high, details.advantage.trajectory)
 
 
 def extremes(size: str, which: str, count: int, store: Store | None) -> list[Watched]:

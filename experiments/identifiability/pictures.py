@@ -116,7 +116,7 @@ def sensitivities(cells: Sequence[Cell]) -> Spec:
             for s, v in zip(seen.step, seen.median, strict=True)
         ]
     limits = [{"value": CLIP, "text": "global, unbounded"}, {"value": 2 * CLIP, "text": "global, bounded"}]
-    names = list(dict.fromkeys(row["way"] for row in rows))
+    names = list(dict.fromkeys(str(row["way"]) for row in rows))
     x, y = alt.X("step:Q", title="step"), alt.Y("value:Q", title="sensitivity")
     lines = (
         canvas.chart(rows).mark_line(strokeWidth=2).encode(x=x, y=y, color=_colours(canvas, "way", names, columns=2))
@@ -187,7 +187,7 @@ def targets(cells: Sequence[Cell]) -> Spec:
         if cell.way.scale == "local":
             mu = STEPS**0.5 / noise(cell.way.belief, cell.delta)
             rows.append({"epsilon": cell.epsilon, "value": float(advantage_from_mu(mu)), "kind": "at most, this noise"})
-    names = list(dict.fromkeys(row["kind"] for row in rows))
+    names = list(dict.fromkeys(str(row["kind"]) for row in rows))
     panels.append(_line(canvas, rows, x, "advantage", _colours(canvas, "kind", names, columns=2), "d: adversaries"))
     chart = alt.concat(*panels, columns=2).resolve_scale(color="independent")
     return canvas.finish(chart)

@@ -312,7 +312,10 @@ def audited(number: int, which: str, size: str, store: Store | None = None) -> F
         "Adv, losses",
     ]
     title = f"Audit of ε on {data.name}, bounded; ε′ by Theorem 3 (the printed Eq. (6) lacks a factor 2)"
-    caption = f"{data.name}, bounded: ε′ against ε in three ways (a to c), and the advantage of both adversaries (d)."
+    caption = (
+        f"{data.name}, bounded: ε′ against ε in three ways (a to c), and the advantage of both adversaries (d); with "
+        "local noise that of the DP adversary is its bound."
+    )
     return Found(numbers, {title: markdown(head, rows)}, {f"figure{number}.svg": (caption, pictures.targets(cells))})
 
 

@@ -130,7 +130,7 @@ def _numbers(name: str, x: Any, y: Any) -> Records:
     if name == "mnist":
         values = values.reshape(len(values), 1, 28, 28)
     elif name == "digits":
-        values = values / 16
+        values = (values / 16).astype(np.float32)
     return values, np.asarray(y, np.int64)
 
 
