@@ -260,9 +260,11 @@ def page(kept: Mapping[str, Any]) -> str:
 
 
 def title(paper: str) -> str:
-    """The first line of the paper's README."""
+    """The first line of the paper's README, without the signs that Markdown needs there."""
     readme = EXPERIMENTS / paper / "README.md"
-    return readme.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ") if readme.exists() else paper
+    if not readme.exists():
+        return paper
+    return readme.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ").replace("\\*", "*")
 
 
 def verdict(exhibit: book.Exhibit, found: Mapping[str, Any]) -> book.Verdict | None:
@@ -288,7 +290,7 @@ def section(paper: str, found: Mapping[str, Any]) -> str:
     """A paper that has a list of rows: its title, rows, tables and figures."""
     spent = ", ".join(f"{found['seconds'][size]:.0f} s ({size})" for size in SIZES if size in found["seconds"])
     lines = [
-        f"\n## {title(paper)}\n",
+        f"\n## {plain(title(paper))}\n",
         f"`make reproduce PAPER={paper}`. The longest run took {spent}, without trainings that were in the store.\n",
         "| number | expected | ours | holds | size | source, and why ours differs |",
         "|---|---|---|---|---|---|",

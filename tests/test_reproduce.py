@@ -363,6 +363,14 @@ def test_the_page_keeps_its_texts(paper):
     assert "| ln e^ε\\* \\| ours |" in reproduce.page(kept)
 
 
+def test_a_title_with_an_asterisk_is_escaped_once(exhibited, tmp_path):
+    name = exhibited(fig4=lambda: book.Found({"a": 1.0, "b": 1.0}))
+    (tmp_path / "made_up" / "README.md").write_text("# Epsilon\\*: a paper\n")
+    assert reproduce.main(["--paper", name]) == 0
+    text = reproduce.PAGE.read_text()
+    assert "| Epsilon\\*: a paper | 1 |" in text and "## Epsilon\\*: a paper\n" in text
+
+
 def drawn(folder, size):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "a.svg").write_text(f"<svg>{size}</svg>")

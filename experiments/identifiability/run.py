@@ -137,6 +137,7 @@ def distances(which: str, size: str, store: Store | None = None) -> Found:
     numbers = {
         f"distances.{_label(size, which)}.best": float(all(chosen.reached >= o.reached - 1e-9 for o in others)),
         f"distances.{_label(size, which)}.follows": float(chosen.over_x > 0.3),
+        f"distances.{_label(size, which)}.equal": float(all(chosen.equal >= o.equal - 1e-9 for o in others)),
     }
     rows = [
         [f.distance, *(f"{v:.3f}" for v in (f.over_x, f.over_xy, f.equal, f.different, f.reached))]
