@@ -184,10 +184,11 @@ def run_parts(
     """Compute each part of a paper: the numbers, tables and figures of one or more of its exhibits."""
     parts = load(paper).PARTS
     asked = {name: [n for e in exhibits(paper) if e.part == name for n in e.asked(size)] for name in parts}
-    if only is not None and only not in parts:
+    chosen = [name for name in parts if only is None or name == only or name.startswith(f"{only}-")]
+    if not chosen:
         raise SystemExit(f"{paper} has no part {only!r}; take one of {', '.join(parts)}")
     for name, wanted in asked.items():
-        if wanted and only in (None, name):
+        if wanted and name in chosen:
             _run_part(paper, name, wanted, size, store, kept.setdefault(paper, _nothing()), pictures / paper)
 
 
@@ -259,9 +260,11 @@ def page(kept: Mapping[str, Any]) -> str:
 
 
 def title(paper: str) -> str:
-    """The first line of the paper's README."""
+    """The first line of the paper's README, without the signs that Markdown needs there."""
     readme = EXPERIMENTS / paper / "README.md"
-    return readme.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ") if readme.exists() else paper
+    if not readme.exists():
+        return paper
+    return readme.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ").replace("\\*", "*")
 
 
 def verdict(exhibit: book.Exhibit, found: Mapping[str, Any]) -> book.Verdict | None:
@@ -287,7 +290,7 @@ def section(paper: str, found: Mapping[str, Any]) -> str:
     """A paper that has a list of rows: its title, rows, tables and figures."""
     spent = ", ".join(f"{found['seconds'][size]:.0f} s ({size})" for size in SIZES if size in found["seconds"])
     lines = [
-        f"\n## {title(paper)}\n",
+        f"\n## {plain(title(paper))}\n",
         f"`make reproduce PAPER={paper}`. The longest run took {spent}, without trainings that were in the store.\n",
         "| number | expected | ours | holds | size | source, and why ours differs |",
         "|---|---|---|---|---|---|",
@@ -348,7 +351,11 @@ def main(arguments: list[str] | None = None) -> int:
         size.add_argument(f"--{name}", dest="size", action="store_const", const=name, help=f"run the size {name}")
     parser.set_defaults(size="full")
     parser.add_argument("--resume", action="store_true", help="leave out papers whose rows are all there in this size")
-    parser.add_argument("--only", metavar="PART", help="one part of a paper, e.g. fig4; needs --paper")
+    parser.add_argument(
+        "--only",
+        metavar="PART",
+        help="one part of a paper, e.g. fig4 (with fig4-adult, if there is one); needs --paper",
+    )
     parser.add_argument("--page", action="store_true", help="compute nothing, only write the page again")
     given = parser.parse_args(arguments)
     if given.only and given.paper == "all":

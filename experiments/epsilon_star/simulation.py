@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from scipy import stats
 
 from dosimeter import epsilon_star
 from dosimeter.estimators.supremum import epsilon_star_from_tails
 
 DELTA = 1e-5
-RATES = np.geomspace(1e-4, 0.5, 60)  # false-positive rates at which the ratios are looked at
+SMALLEST = 1e-9  # rates below it are left out of Figure 3
 END = 0.01  # a rate below it, or above its mirror, is at an end of the ROC curve
+
+
+Floats = npt.NDArray[np.float64]
+
+
+class Ratio(NamedTuple):
+    """The logarithm of one ratio of Eq. (7) at a threshold. Repeat −1 is the truth.
+
+    Its place is (TPR + FPR)/2, its rate the error rate that it is divided by.
+    """
+
+    at: int
+    place: float
+    rate: float
+    kind: str
+    value: float
+    repeat: int
 
 
 class Losses(NamedTuple):
@@ -99,37 +119,34 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def ends(n: int, repeats: int, seed: int = 1) -> list[dict[str, float]]:
-    """ln TPR/FPR of normal losses at small false-positive rates: the exact value and that of each repeat.
+def ratios(n: int, repeats: int, seed: int = 1) -> list[Ratio]:
+    """Both ratios of Figure 3 for normal losses at many thresholds: exactly (repeat −1) and from samples.
 
-    A repeat without a false positive at a rate has no ratio there and is left out.
+    Rates below 1e-9 are left out, as in the paper; so are those that a sample shows as 0.
     """
     losses = distributions()[0]
-    thresholds = losses.nonmembers.ppf(RATES)  # a loss at or below the threshold is guessed a member
-    truth = np.log(losses.members.cdf(thresholds) / RATES)
-    rows = [{"fpr": float(f), "repeat": -1, "value": float(v)} for f, v in zip(RATES, truth, strict=True)]
+    thresholds = np.linspace(-6.0, 9.0, 151)  # a loss at or below the threshold is guessed a member
+    found = list(_ratios(losses.members.cdf(thresholds), losses.nonmembers.cdf(thresholds), -1))
     for k, child in enumerate(np.random.SeedSequence(seed).spawn(repeats)):
         rng = np.random.default_rng(child)
-        inside, outside = (
+        tpr, fpr = (
             np.searchsorted(np.sort(d.rvs(n, random_state=rng)), thresholds, "right") / n
             for d in (losses.members, losses.nonmembers)
         )
-        seen = np.flatnonzero((outside > 0) & (inside > 0))
-        values = np.log(inside[seen] / outside[seen])
-        rows += [{"fpr": float(RATES[i]), "repeat": k, "value": float(v)} for i, v in zip(seen, values, strict=True)]
-    return rows
+        found += _ratios(tpr, fpr, k)
+    return found
 
 
-def spread(rows: list[dict[str, float]], low: float, high: float) -> float:
-    """The standard deviation of the repeats about the exact ratio, over rates from `low` to `high`."""
-    truth = {row["fpr"]: row["value"] for row in rows if row["repeat"] < 0}
-    gaps = [row["value"] - truth[row["fpr"]] for row in rows if row["repeat"] >= 0 and low <= row["fpr"] <= high]
+def _ratios(tpr: Floats, fpr: Floats, repeat: int) -> Iterator[Ratio]:
+    for at, (t, f) in enumerate(zip(tpr.tolist(), fpr.tolist(), strict=True)):
+        for kind, above, below in (("(1 − δ − FNR)/FPR", t - DELTA, f), ("(1 − δ − FPR)/FNR", 1 - f - DELTA, 1 - t)):
+            if below >= SMALLEST and above > 0:
+                yield Ratio(at, (t + f) / 2, below, kind, math.log(above / below), repeat)
+
+
+def spread(found: list[Ratio], low: float, high: float) -> float:
+    """The standard deviation of samples about the exact ratio, where it is divided by a rate from `low` to `high`."""
+    truth = {(r.at, r.kind): r for r in found if r.repeat < 0}
+    pairs = [(r, truth[r.at, r.kind]) for r in found if r.repeat >= 0 and (r.at, r.kind) in truth]
+    gaps = [r.value - exact.value for r, exact in pairs if low <= exact.rate <= high]
     return float(np.sqrt(np.mean(np.square(gaps))))
-
-
-def predicted_spread(low: float, high: float, n: int) -> float:
-    """The same by the delta method: the variance of ln TPR/FPR is (1 − TPR)/(n TPR) + (1 − FPR)/(n FPR)."""
-    losses = distributions()[0]
-    fpr = RATES[(low <= RATES) & (high >= RATES)]
-    tpr = losses.members.cdf(losses.nonmembers.ppf(fpr))
-    return float(np.sqrt(np.mean((1 - tpr) / (n * tpr) + (1 - fpr) / (n * fpr))))
