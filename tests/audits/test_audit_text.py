@@ -370,12 +370,17 @@ def test_audit_model_takes_scores_of_texts(coder, base):
 # --- what was memorised ------------------------------------------------------------------------------------
 
 
-def test_exposure_of_secrets_never_seen_is_1_44_bits():
+@pytest.mark.parametrize("references", [1, 15, 63, 999])
+def test_exposure_of_secrets_never_seen_is_not_0_bits(references):
+    """The mean of log₂(n + 1) − log₂ rank over uniform ranks: 0.5 for n = 1, 1.38 for 63, 1.44 for many."""
     rng = np.random.default_rng(0)
-    found = memorised.exposures(rng.normal(size=4000), rng.normal(size=(4000, 255)))
-    assert found.mean() == pytest.approx(memorised.NULL_BITS, abs=0.1)
-    assert found.min() == 0.0 and found.max() <= 8.0
-    tied = memorised.exposures(np.zeros(3), np.zeros((3, 7)))
+    found = memorised.exposures(rng.normal(size=4000), rng.normal(size=(4000, references)))
+    exact = np.mean([math.log2(references + 1) - math.log2(rank) for rank in range(1, references + 2)])
+    assert memorised.null_bits(references) == pytest.approx(exact, abs=1e-9)
+    assert found.mean() == pytest.approx(exact, abs=0.1)
+    assert exact < memorised.null_bits(10**9) == pytest.approx(1 / math.log(2), abs=1e-6)
+    assert found.min() == 0.0 and found.max() <= math.log2(references + 1)
+    tied = memorised.exposures(np.zeros(3), np.zeros((3, references)))
     assert tied.tolist() == [0.0, 0.0, 0.0]
 
 
