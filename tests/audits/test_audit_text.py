@@ -446,7 +446,7 @@ def test_models_of_other_kinds_are_refused(coder, sheet, base):
     refused(gpt2(50), "does not fit the model", base=gpt2(50))
     refused(gpt2(len(coder), positions=8), "it would be cut")
     refused(base, "compares with the base model, which is missing", base=None)
-    refused(base, "score", score="magic")
+    refused(gpt2(len(coder)), "score must be one of", score="magic")
     refused(base, "expected_hash is 'abc'", expected_hash="abc")
     nan = copy.deepcopy(base)
     with torch.no_grad():
@@ -462,10 +462,24 @@ def test_another_tokenizer_is_refused(sheet, base, tuned):
         dm.audit_canaries(tuned, "gpt2", sheet, base=base)
 
 
-def test_too_few_canaries_are_refused_before_anything_is_scored(coder, base):
+def test_too_few_canaries_are_refused_before_anything_is_scored(coder, base, tuned):
     few = dm.canary_sheet(4, like=corpus(30), tokenizer=coder, seed=3, **AT)
-    with pytest.raises(InputError, match="are too few"):
-        dm.audit_canaries(base, coder, few, base=base)
+    with pytest.raises(InputError, match=r"4 canaries are too few.*make a sheet with more"):
+        dm.audit_canaries(tuned, coder, few, base=base)
+    people = ["a", "b", "c"] * 20
+    few = dm.canary_sheet(60, like=corpus(60), tokenizer=coder, seed=3, groups=people, **AT)
+    with pytest.raises(InputError, match="3 persons are too few"):
+        dm.DosimeterCallback(few)
+
+
+def test_a_model_is_not_its_own_base(tuned, base, coder, sheet):
+    """`base=model` after a training in place: every score would be 0, and a leak would look like none."""
+    with pytest.raises(InputError, match="base is the model itself"):
+        dm.audit_canaries(tuned, coder, sheet, base=tuned)
+    audit = dm.audit_canaries(tuned, coder, sheet, base=copy.deepcopy(tuned), exposure=0)
+    assert any("answers exactly as its base" in w for w in audit.metadata.warnings)
+    other = dm.audit_canaries(tuned, coder, sheet, base=base, exposure=0)
+    assert not any("answers exactly" in w for w in other.metadata.warnings)
 
 
 def test_a_sheet_from_a_file_with_its_hash(tuned, base, coder, sheet, tmp_path):

@@ -56,10 +56,10 @@ def _exposures(canvas: Canvas, audit: Audit) -> Spec | None:
     found, alt = _parts(audit)[0].exposure, canvas.alt
     if found is None or found.target.mean_inside is None or found.target.mean_outside is None:
         return None
-    kinds = ["in", "out", "out, base model", "in, base model"]
+    kinds = ["in", "out", "in, base model", "out, base model"]
     means = [found.target.mean_inside, found.target.mean_outside]
     if found.base is not None:
-        means += [known(found.base.mean_outside), known(found.base.mean_inside)]
+        means += [known(found.base.mean_inside), known(found.base.mean_outside)]
     rows: Rows = [
         {"row": kind, "x": mean, "text": f"canaries that are {kind}: mean exposure {mean:.2f} bits"}
         for kind, mean in zip(kinds, means, strict=False)
@@ -67,9 +67,7 @@ def _exposures(canvas: Canvas, audit: Audit) -> Spec | None:
     never_seen = null_bits(found.references)
     x = alt.X("x:Q", scale=alt.Scale(domain=[0, found.cap], nice=False), title="mean exposure, bits")
     y = alt.Y("row:N", sort=None, title=None)
-    color = alt.Color(
-        "row:N", scale=alt.Scale(domain=kinds, range=[MEMBERS, NONMEMBERS, NONMEMBERS, MEMBERS]), legend=None
-    )
+    color = alt.Color("row:N", scale=alt.Scale(domain=kinds, range=[MEMBERS, NONMEMBERS] * 2), legend=None)
     limit = canvas.chart([{"x": never_seen}])
     base = canvas.chart(rows)
     layers = [
@@ -108,9 +106,10 @@ def _how(meta: TextMetadata) -> str:
         f"whether it was in; {thousands(meta.members or 0)} coins said in."
     )
     if meta.copies and meta.copies > 1:
+        whole = "a person with all copies" if meta.unit == "person" else f"{meta.copies} records together"
         body += paragraph(
-            f"Each text that was in was trained on {meta.copies} times. The bound is about {meta.copies} records "
-            "together, not about one."
+            f"Each text that was in was trained on {meta.copies} times. The bound is about {whole}, not about one "
+            "record."
         )
     body += paragraph(
         f"The score is “{short(meta.score)}”, {short(meta.chosen)}. Base model: {short(meta.base or 'none')}. The hash "

@@ -151,7 +151,8 @@ def read_sheet(sheet: Any, expected: str | None = None) -> CanarySheet:
 def check_size(sheet: CanarySheet, settings: Settings) -> None:
     """Refuse a sheet with which even a perfect attack could show nothing."""
     units = len(sheet) if sheet.groups is None else len(set(sheet.groups))
-    check_budget(units, delta=settings.delta, confidence=settings.confidence)
+    what, remedy = "canaries" if sheet.groups is None else "persons", "make a sheet with more"
+    check_budget(units, delta=settings.delta, confidence=settings.confidence, what=what, remedy=remedy)
 
 
 def evidence_of(sheet: CanarySheet, scores: FloatArray) -> OneRun:
@@ -250,7 +251,7 @@ def of_passes(
             mechanism=None if mechanism is None else written(mechanism),
             delta=settings.delta,
             confidence=settings.confidence,
-            warnings=(*notes, *missing, *_known(exposed, sheet, passes)),
+            warnings=(*notes, *missing, *_unchanged(passes), *_known(exposed, sheet, passes)),
             version=dosimeter.__version__,
         ),
     )
@@ -291,6 +292,19 @@ def _at_risk(sheet: CanarySheet, passes: Passes, scores: FloatArray, settings: S
         )
         for row in order
     )
+
+
+def _unchanged(passes: Passes) -> list[str]:
+    """Warn where the model says what its base says: then no score can tell who was in."""
+    if passes.base is None:
+        return []
+    pairs = zip(passes.target.log_probability, passes.base.log_probability, strict=True)
+    if not all(np.array_equal(own, other) for own, other in pairs):
+        return []
+    return [
+        "the model answers exactly as its base on every canary, so nothing could be found: pass as base the model from "
+        "before the training, and as model the trained one"
+    ]
 
 
 def _known(exposed: Exposure | None, sheet: CanarySheet, passes: Passes) -> list[str]:
