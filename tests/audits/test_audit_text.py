@@ -321,6 +321,19 @@ def test_nothing_is_proven_where_nothing_was_seen(base, coder):
     assert above <= 10
 
 
+@pytest.mark.parametrize("scores", [range(7), [0, 0, 1, 1, 1, 2, 2], [0, 0, 0, 0, 0, 0, 1]])
+@pytest.mark.parametrize("texts", [1, 2])
+def test_no_leak_at_seven_canaries_exactly(scores, texts):
+    """All 128 ways in which 7 coins fall, for scores that know nothing of them: at most 5 % prove an ε above 0."""
+    values = np.repeat(np.array(scores, float), texts)
+    people = None if texts == 1 else [f"p{n // texts}" for n in range(values.size)]
+    above = 0
+    for number in range(1, 127):  # where all coins are the same, there is no audit
+        coins = np.repeat((number >> np.arange(7)) & 1 == 1, texts)
+        above += dm.lower_bound(dm.OneRun(values, coins, groups=people), delta=1e-5).low > 0
+    assert above / 128 <= 0.05
+
+
 def test_a_score_is_chosen_on_references_alone(tuned, base, coder, sheet):
     there = sheet.again(11)
     reference = train(copy.deepcopy(base), coder, there.training_texts(), steps=40, rate=5e-3)
