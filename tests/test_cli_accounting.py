@@ -3,10 +3,12 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
+import dosimeter
 from dosimeter._validate import InputError
 from dosimeter.accounting import DpSgd, Guarantee, account, pld, privacy_profile
 from dosimeter.accounting.profile import tpr_from_profile
@@ -131,6 +133,16 @@ def test_plan_closed_forms():
     # two-sided 90 % in the golden value 5.60058 is one-sided 95 %, at δ = 1e-5
     assert rows["clopper_pearson"]["epsilon"] == pytest.approx(5.60058, abs=2e-5)
     assert answer["expected"] is None
+
+
+def test_plan_says_what_a_canary_sheet_can_show():
+    """The headline of audits with fair coins is `lower_bound`, which pays for fixing no number of guesses."""
+    answer = run_json("plan", "--members", 100, "--canaries", 200, "--epsilon", 3, "--repeats", 2)
+    rows = {row["method"]: row for row in answer["largest_provable"]}
+    coins = np.arange(200) % 2 == 0
+    proven = dosimeter.lower_bound(dosimeter.OneRun(coins + np.arange(200) / 1e4, coins), delta=1e-5).low
+    assert 0.9 * proven <= rows["lower_bound, coins"]["epsilon"] < rows["one_run"]["epsilon"]
+    assert "lower_bound, coins" in {row["method"] for row in answer["expected"]}
 
 
 def test_plan_needs_what_it_says():

@@ -50,8 +50,12 @@ def test_a_sheet_is_made_and_its_training_texts(call, texts, tmp_path):
     assert sheet.hash in out and sheet.mask_hash in out and "could prove ε ≥" in out
     trained = [json.loads(line)["text"] for line in (tmp_path / "in.jsonl").read_text().splitlines()]
     assert trained == sheet.training_texts([json.loads(line)["text"] for line in texts])
+    assert (tmp_path / "in.jsonl").stat().st_mode & 0o077 == 0, "it says who is in, as the sheet does"
     code, out, _ = call(*made, "--seed", 1, "--json")
     assert code == 0 and json.loads(out)["hash"] == sheet.hash
+    code, _, err = call(*made)
+    assert code == 2 and "sheet.jsonl holds another sheet" in err
+    assert dm.CanarySheet.load(tmp_path / "sheet.jsonl") == sheet
 
 
 def test_records_by_person(call, texts, tmp_path):
@@ -69,6 +73,7 @@ def test_records_by_person(call, texts, tmp_path):
         (("--like", "train.jsonl", "--field", "body"), "has no text in the field"),
         (("--like", "train.jsonl", "--kind", "records", "--group-field", "email"), "has no field 'email'"),
         (("--like", "train.jsonl", "--count", "4000", "--prefix", "3"), "canaries need as many"),
+        (("--like", "train.jsonl", "--group-field", "who"), "pass --kind records"),
         (("--count", "10"), "words of letters"),
         (("--like", "train.jsonl", "--tokenizer", "nowhere"), "not a folder with a tokenizer"),
     ],

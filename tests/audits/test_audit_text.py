@@ -321,6 +321,19 @@ def test_nothing_is_proven_where_nothing_was_seen(base, coder):
     assert above <= 10
 
 
+@pytest.mark.parametrize("scores", [range(7), [0, 0, 1, 1, 1, 2, 2], [0, 0, 0, 0, 0, 0, 1]])
+@pytest.mark.parametrize("texts", [1, 2])
+def test_no_leak_at_seven_canaries_exactly(scores, texts):
+    """All 128 ways in which 7 coins fall, for scores that know nothing of them: at most 5 % prove an ε above 0."""
+    values = np.repeat(np.array(scores, float), texts)
+    people = None if texts == 1 else [f"p{n // texts}" for n in range(values.size)]
+    above = 0
+    for number in range(1, 127):  # where all coins are the same, there is no audit
+        coins = np.repeat((number >> np.arange(7)) & 1 == 1, texts)
+        above += dm.lower_bound(dm.OneRun(values, coins, groups=people), delta=1e-5).low > 0
+    assert above / 128 <= 0.05
+
+
 def test_a_score_is_chosen_on_references_alone(tuned, base, coder, sheet):
     there = sheet.again(11)
     reference = train(copy.deepcopy(base), coder, there.training_texts(), steps=40, rate=5e-3)
@@ -370,12 +383,17 @@ def test_audit_model_takes_scores_of_texts(coder, base):
 # --- what was memorised ------------------------------------------------------------------------------------
 
 
-def test_exposure_of_secrets_never_seen_is_1_44_bits():
+@pytest.mark.parametrize("references", [1, 15, 63, 999])
+def test_exposure_of_secrets_never_seen_is_not_0_bits(references):
+    """The mean of log₂(n + 1) − log₂ rank over uniform ranks: 0.5 for n = 1, 1.38 for 63, 1.44 for many."""
     rng = np.random.default_rng(0)
-    found = memorised.exposures(rng.normal(size=4000), rng.normal(size=(4000, 255)))
-    assert found.mean() == pytest.approx(memorised.NULL_BITS, abs=0.1)
-    assert found.min() == 0.0 and found.max() <= 8.0
-    tied = memorised.exposures(np.zeros(3), np.zeros((3, 7)))
+    found = memorised.exposures(rng.normal(size=4000), rng.normal(size=(4000, references)))
+    exact = np.mean([math.log2(references + 1) - math.log2(rank) for rank in range(1, references + 2)])
+    assert memorised.null_bits(references) == pytest.approx(exact, abs=1e-9)
+    assert found.mean() == pytest.approx(exact, abs=0.1)
+    assert exact < memorised.null_bits(10**9) == pytest.approx(1 / math.log(2), abs=1e-6)
+    assert found.min() == 0.0 and found.max() <= math.log2(references + 1)
+    tied = memorised.exposures(np.zeros(3), np.zeros((3, references)))
     assert tied.tolist() == [0.0, 0.0, 0.0]
 
 
@@ -441,7 +459,7 @@ def test_models_of_other_kinds_are_refused(coder, sheet, base):
     refused(gpt2(50), "does not fit the model", base=gpt2(50))
     refused(gpt2(len(coder), positions=8), "it would be cut")
     refused(base, "compares with the base model, which is missing", base=None)
-    refused(base, "score", score="magic")
+    refused(gpt2(len(coder)), "score must be one of", score="magic")
     refused(base, "expected_hash is 'abc'", expected_hash="abc")
     nan = copy.deepcopy(base)
     with torch.no_grad():
@@ -457,10 +475,24 @@ def test_another_tokenizer_is_refused(sheet, base, tuned):
         dm.audit_canaries(tuned, "gpt2", sheet, base=base)
 
 
-def test_too_few_canaries_are_refused_before_anything_is_scored(coder, base):
+def test_too_few_canaries_are_refused_before_anything_is_scored(coder, base, tuned):
     few = dm.canary_sheet(4, like=corpus(30), tokenizer=coder, seed=3, **AT)
-    with pytest.raises(InputError, match="are too few"):
-        dm.audit_canaries(base, coder, few, base=base)
+    with pytest.raises(InputError, match=r"4 canaries are too few.*make a sheet with more"):
+        dm.audit_canaries(tuned, coder, few, base=base)
+    people = ["a", "b", "c"] * 20
+    few = dm.canary_sheet(60, like=corpus(60), tokenizer=coder, seed=3, groups=people, **AT)
+    with pytest.raises(InputError, match="3 persons are too few"):
+        dm.DosimeterCallback(few)
+
+
+def test_a_model_is_not_its_own_base(tuned, base, coder, sheet):
+    """`base=model` after a training in place: every score would be 0, and a leak would look like none."""
+    with pytest.raises(InputError, match="base is the model itself"):
+        dm.audit_canaries(tuned, coder, sheet, base=tuned)
+    audit = dm.audit_canaries(tuned, coder, sheet, base=copy.deepcopy(tuned), exposure=0)
+    assert any("answers exactly as its base" in w for w in audit.metadata.warnings)
+    other = dm.audit_canaries(tuned, coder, sheet, base=base, exposure=0)
+    assert not any("answers exactly" in w for w in other.metadata.warnings)
 
 
 def test_a_sheet_from_a_file_with_its_hash(tuned, base, coder, sheet, tmp_path):

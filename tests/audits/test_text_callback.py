@@ -62,6 +62,8 @@ def test_a_run_is_audited_and_written(tmp_path, coder, sheet):
     assert audit.headline.low > 0
     assert (tmp_path / "dosimeter" / "audit.html").exists()
     assert json.loads((tmp_path / "dosimeter" / "fixed.json").read_text())["sheet_hash"] == sheet.hash
+    # exposure of the base model is measured before the first step
+    assert 0.3 < audit.details.exposure.base.mean_inside < 2 < audit.details.exposure.target.mean_inside
     # the model at the start is the base: the same numbers as with the base model apart
     model = gpt2(len(coder))
     apart = dm.DosimeterCallback(sheet, base=model, exposure=0)
@@ -170,7 +172,7 @@ resumable({folder!r}, tokenizer(), dm.CanarySheet.load({sheet!r}), Kill()).train
 def resumable(folder, coder, sheet, *callbacks):
     """A run of 10 steps that keeps its state after 4 and 8."""
     rows = rows_of(coder, sheet.training_texts(corpus(20)))
-    watch = dm.DosimeterCallback(sheet, every=2, exposure=0)
+    watch = dm.DosimeterCallback(sheet, every=2, exposure=3)
     made = trainer(folder, coder, sheet, rows, watch, *callbacks, steps=10, save_strategy="steps", save_steps=4)
     made.watch = watch
     return made
@@ -190,6 +192,7 @@ def test_a_killed_and_resumed_run_keeps_the_sheet(tmp_path, coder, sheet):
     looks = [run.watch.audit.details.looks for run in (resumed, whole)]
     assert [look.step for look in looks[0]] == [2, 4, 6, 8, 10]
     assert looks[0] == looks[1]
+    assert resumed.watch.audit.details.exposure == whole.watch.audit.details.exposure
     (tmp_path / "a" / "dosimeter" / "base.npz").unlink()
     with pytest.raises(InputError, match=r"base model's answers is gone; pass DosimeterCallback\(base="):
         resumable(tmp_path / "a", coder, sheet).train(resume_from_checkpoint=True)

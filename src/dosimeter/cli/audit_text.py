@@ -85,14 +85,14 @@ def audit_text(
 
 
 def _memorised(details: object) -> None:
-    from dosimeter.audits.text.memorised import NULL_BITS
+    from dosimeter.audits.text.memorised import how_tried, null_bits
     from dosimeter.audits.text.result import TextDetails
 
     assert isinstance(details, TextDetails)
     if (found := details.exposure) is not None:
         rows = [("model", found.target), ("base model", found.base)]
         table(
-            f"Measured: mean exposure in bits (never seen: {NULL_BITS:.2f}, at most {found.cap:.3g})",
+            f"Measured: mean exposure in bits (never seen: {null_bits(found.references):.2f}, at most {found.cap:.3g})",
             ["", "canaries in", "canaries out"],
             [(name, *(_bits(v) for v in (s.mean_inside, s.mean_outside))) for name, s in rows if s is not None],
         )
@@ -102,7 +102,7 @@ def _memorised(details: object) -> None:
             ["how", "in", "out", "base, in", "base, out"],
             [
                 (
-                    "greedy" if row.tries == "greedy" else f"{int(row.tries):,} tries".replace(",", " "),
+                    how_tried(row),
                     *("–" if v is None else v for v in (row.inside, row.outside, row.base_inside, row.base_outside)),
                 )
                 for row in got.rows

@@ -59,9 +59,14 @@ def canaries(
     says how many are in, and what a perfect attack on so many could prove.
     """
     from dosimeter._files import write_text
+    from dosimeter._validate import InputError
     from dosimeter.audits.text.files import load_tokenizer, read_jsonl, text_lines
     from dosimeter.audits.text.sheet import canary_sheet
 
+    if group_field is not None and kind != "records":
+        raise InputError(
+            f"--group-field names the persons behind records of your own, and the kind is {kind}; pass --kind records."
+        )
     rows = None if like is None else read_jsonl(like, field, group_field)
     sheet = canary_sheet(
         count,
@@ -74,14 +79,36 @@ def canaries(
         groups=None if rows is None else rows.groups,
         seed=seed,
     )
-    sheet.save(output)
+    _keep(sheet, output)
     if training is not None:
+        _private(training)
         write_text(training, text_lines(sheet.training_texts([] if rows is None else rows.texts), field))
     if json:
         print_json(_facts(sheet))
         return
     _show(sheet, output)
     note(f"written: {output}" + ("" if training is None else f" and {training}"))
+
+
+def _keep(sheet: CanarySheet, output: Path) -> None:
+    """Save the sheet; never over another one, whose coins nobody could draw again."""
+    from dosimeter._validate import InputError
+    from dosimeter.reading import read_text
+
+    if output.exists() and sheet.hash not in read_text(output):
+        raise InputError(
+            f"{output} holds another sheet or something else; a sheet that a training has used cannot be made again: "
+            "write to another file, or remove this one."
+        )
+    sheet.save(output)
+
+
+def _private(path: Path) -> None:
+    """Let only its owner read a file that is about to say who is in."""
+    from dosimeter._files import naming
+
+    with naming(path):
+        path.touch(mode=0o600)
 
 
 def _facts(sheet: CanarySheet) -> dict[str, object]:

@@ -23,6 +23,7 @@ from dosimeter.records import count, fetched, labels, unmasked
 TASKS = ("causal", "classification")
 _COPIES = 3  # logits, the logarithm of their sums, and what the model keeps
 _HIDDEN = 4096  # numbers that an encoder keeps for each token
+_CPU_TOKENS = 512  # of a batch on a processor: more make no product faster, and their logits leave its cache
 
 
 @dataclass(frozen=True)
@@ -181,12 +182,13 @@ class HuggingFace(BlackBox):
         call = call or self._call
         sizes = np.array([row.size for row in tokens], dtype=np.int64)
         order = np.argsort(-sizes, kind="stable")
-        budget, filler, start = max(1, black_box.BUDGET // (4 * width * _COPIES)), self._filler(), 0
+        most, filler, start = max(1, black_box.BUDGET // (4 * width * _COPIES)), self._filler(), 0
         answers: list[tuple[IntArray, Array]] = []
         with (
             asking(self.model, self.device) as device,
             Progress(len(tokens), f"Asking the model about {len(tokens)} sequences") as progress,
         ):
+            budget = min(most, _CPU_TOKENS) if device.type == "cpu" else most
             while start < order.size:
                 longest = int(sizes[order[start]])
                 size = 1 if filler is None else self.batch_size or max(1, budget // longest)

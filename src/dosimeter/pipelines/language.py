@@ -193,6 +193,8 @@ def _loss(torch: Any, model: Any, chosen: Sequence[Sequence[int]]) -> Any:
     # Positions of shape (batch, length): with one row for all, per-sample gradients of position weights are wrong.
     positions = torch.arange(longest).expand(len(chosen), longest)
     logits = model(input_ids=ids, attention_mask=mask, position_ids=positions).logits[:, :-1]
-    lost = torch.nn.functional.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
+    # Flat rows of logits: with the vocabulary in the middle, the softmax strides through memory.
+    flat = logits.reshape(-1, logits.shape[2])
+    lost = torch.nn.functional.cross_entropy(flat, ids[:, 1:].reshape(-1), reduction="none").view(len(chosen), -1)
     counted = mask[:, 1:]
     return ((lost * counted).sum(dim=1) / counted.sum(dim=1).clamp(min=1)).mean()

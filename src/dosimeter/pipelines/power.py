@@ -13,7 +13,7 @@ from dosimeter import _validate as check
 from dosimeter.estimate import Estimate
 from dosimeter.estimators.bayesian import bayesian
 from dosimeter.estimators.gaussian import gaussian
-from dosimeter.estimators.lower_bound import lower_bound
+from dosimeter.estimators.lower_bound import largest_provable, lower_bound
 from dosimeter.estimators.one_run import one_run, one_run_bound
 from dosimeter.estimators.rates import clopper_pearson
 from dosimeter.evidence import Counts, OneRun, Scores, fair_coins
@@ -156,6 +156,9 @@ def _largest(size: Size, delta: float, confidence: float) -> tuple[ProvableBound
         ("bayesian", bayesian(perfect, delta=delta, confidence=confidence)),
     ):
         rows.append(ProvableBound(name, estimate.low, str(estimate.validity), "one threshold fixed in advance"))
+    if size.canaries <= MOST_SIMULATED:
+        coins = largest_provable(size.canaries // 2, size.canaries, "coins", "add/remove", delta, 1 - confidence)
+        rows.append(ProvableBound("lower_bound, coins", coins, "finite-sample", "one run, a fair coin for each canary"))
     guesses = size.guesses
     single = one_run_bound(records=size.canaries, guesses=guesses, correct=guesses, delta=delta, confidence=confidence)
     setting = f"one run, {guesses} guesses fixed in advance"
@@ -191,6 +194,7 @@ def _expected(
         "gaussian": lambda s: gaussian(s, **common),
     }
     single: dict[str, Callable[[OneRun], Estimate]] = {
+        "lower_bound, coins": lambda s: lower_bound(s, **common),
         "one_run": lambda s: one_run(s, **common),
         f"one_run, {size.guesses} guesses": lambda s: one_run(s, guesses=size.guesses, **common),
     }

@@ -19,8 +19,8 @@ from dosimeter._validate import InputError
 from dosimeter.audits.strict import checked
 from dosimeter.audits.text.dp import read_mechanism
 from dosimeter.audits.text.fed_rows import check_rows
-from dosimeter.audits.text.result import Look
-from dosimeter.audits.text.run import Settings, check_size, look_at, of_passes, read_sheet
+from dosimeter.audits.text.result import Look, Sides
+from dosimeter.audits.text.run import Settings, check_size, exposure_of, look_at, of_passes, read_sheet
 from dosimeter.audits.text.scores import DEFAULT, read_score, score_of
 from dosimeter.audits.text.sheet import CanarySheet
 from dosimeter.audits.text.subject import Asked
@@ -88,6 +88,7 @@ class DosimeterCallback:
         self.audit: Any = None
         self._looks: dict[int, Look] = {}
         self._start: Passes | None = None
+        self._start_exposure: Sides | None = None
         self._notes: tuple[str, ...] = ()
         self._texts: Any = None
         self._folder = Path()
@@ -114,6 +115,7 @@ class DosimeterCallback:
         self._notes = tuple(check_rows(loader, self.sheet, self._texts, given.get("processing_class")))
         if not asked.compared:
             self._start = self._base_pass(asked, resumed)
+            self._start_exposure = self._base_exposure(asked, resumed)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Look, if it is time."""
@@ -138,6 +140,7 @@ class DosimeterCallback:
             looks=[self._looks[at] for at in sorted(self._looks) if at <= step],
             step=step,
             notes=[*self._notes, *early],
+            base_exposure=self._start_exposure,
         )
         write_text(self._folder / "audit.json", self.audit.to_json() + "\n")
         try:
@@ -196,7 +199,7 @@ class DosimeterCallback:
                 "audit_canaries instead."
             )
         self._folder.mkdir(parents=True, exist_ok=True)
-        for stale in ("looks.json", "base.npz", "audit.json", "audit.html"):
+        for stale in ("looks.json", "base.npz", "base_exposure.json", "audit.json", "audit.html"):
             (self._folder / stale).unlink(missing_ok=True)
         write_text(path, json.dumps(fixed) + "\n")
 
@@ -218,3 +221,15 @@ class DosimeterCallback:
             raise InputError(f"{path} does not belong to this sheet; pass DosimeterCallback(base=…).")
         cuts = np.cumsum(lengths)[:-1]
         return Passes(TokenPass(*(tuple(np.split(kept[name], cuts)) for name in _PARTS)))
+
+    def _base_exposure(self, asked: Asked, resumed: bool) -> Sides | None:
+        """Exposure under the model before its first step, kept like its answers; None where it is not measured."""
+        path = self._folder / "base_exposure.json"
+        if resumed:
+            return checked(Sides, strict_json(read_text(path), what=str(path)), str(path)) if path.exists() else None
+        assert self._start is not None
+        found = exposure_of(asked, self.sheet, self._start, self.settings)
+        if found is None:
+            return None
+        write_text(path, json.dumps(plain(found.target)) + "\n")
+        return found.target

@@ -1,8 +1,8 @@
 """What a model memorised, as measured facts: exposure among secrets that could have been, and extraction.
 
 Exposure (Carlini et al. 2019), by sampling: the rank of a canary's secret among n others behind the same prefix;
-log₂(n + 1) − log₂ rank. A secret that was never seen has a uniform rank, so its mean exposure is close to
-1/ln 2 = 1.44 bits, not 0.
+log₂(n + 1) − log₂ rank. A secret that was never seen has a uniform rank, so its mean exposure is not 0: 1.38 bits for
+n = 63, and 1/ln 2 = 1.44 bits for many.
 
 Extraction (Hayes et al. 2025): with p_z the probability that the model, given the prefix, writes the secret, n tries
 find it with a probability of at least p if 1 − (1 − p_z)ⁿ ≥ p. Greedy decoding writes it if every token is the first
@@ -22,13 +22,12 @@ from dosimeter.audits.text.result import Exposure, Extraction, ExtractionRow, Si
 from dosimeter.audits.text.sheet import CanarySheet
 from dosimeter.models.token_pass import Passes, TokenPass
 
-__all__ = ["NULL_BITS", "exposure", "exposures", "extraction", "greedy", "tries_needed"]
+__all__ = ["exposure", "exposures", "extraction", "greedy", "how_tried", "known_to_base", "null_bits", "tries_needed"]
 
-NULL_BITS = 1 / math.log(2)
 TRIES = (1, 100, 10_000, 1_000_000)
 CHANCE = 0.5
 BINS = 24
-KNOWN = 4.0  # standard errors above the null from which on the base model knows the canaries
+KNOWN = 4.0  # standard errors, each at most 1/ln 2 by √n, above the null from which on the base knows the canaries
 
 Ask = Callable[[list[str], list[str]], Passes]
 
@@ -41,6 +40,16 @@ def exposures(own: FloatArray, others: FloatArray) -> FloatArray:
     """
     rank = 1 + (others >= own[:, None]).sum(axis=1)
     return np.log2(others.shape[1] + 1) - np.log2(rank)
+
+
+def null_bits(references: int) -> float:
+    """The mean exposure of a secret that was never seen, whose rank among n + 1 is uniform.
+
+    >>> null_bits(1), round(null_bits(63), 2)
+    (0.5, 1.38)
+    """
+    ranks = references + 1
+    return math.log2(ranks) - math.lgamma(ranks + 1) / (ranks * math.log(2))
 
 
 def exposure(sheet: CanarySheet, passes: Passes, ask: Ask, *, references: int, canaries: int) -> Exposure:
@@ -87,7 +96,7 @@ def known_to_base(found: Exposure) -> bool:
     count = found.base.inside + found.base.outside
     parts = ((found.base.inside, found.base.mean_inside), (found.base.outside, found.base.mean_outside))
     mean = sum(size * value for size, value in parts if value is not None) / count
-    return mean > NULL_BITS + KNOWN * NULL_BITS / math.sqrt(count)
+    return mean > null_bits(found.references) + KNOWN / (math.log(2) * math.sqrt(count))
 
 
 def _chosen(included: BoolArray, most: int) -> IntArray:
@@ -104,6 +113,14 @@ def _sides(bits: FloatArray, member: BoolArray) -> Sides:
         mean_inside=float(bits[member].mean()) if member.any() else None,
         mean_outside=float(bits[~member].mean()) if (~member).any() else None,
     )
+
+
+def how_tried(row: ExtractionRow) -> str:
+    """How the secrets of a row were extracted, in words."""
+    if row.tries == "greedy":
+        return "greedy decoding"
+    number = int(row.tries)
+    return f"{number:,} {'try' if number == 1 else 'tries'}".replace(",", " ")
 
 
 def greedy(found: TokenPass) -> BoolArray:

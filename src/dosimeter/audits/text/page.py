@@ -10,7 +10,7 @@ import numpy as np
 from dosimeter.audits.one_run.page import guesses_chart
 from dosimeter.audits.parts import known
 from dosimeter.audits.result import Audit
-from dosimeter.audits.text.memorised import NULL_BITS
+from dosimeter.audits.text.memorised import how_tried, null_bits
 from dosimeter.audits.text.result import Exposure, Extraction, TextDetails, TextMetadata
 from dosimeter.audits.training.page_parts import path_chart
 from dosimeter.report.canvas import MEMBERS, NONMEMBERS, WARNING, Canvas, Rows, Spec
@@ -56,21 +56,19 @@ def _exposures(canvas: Canvas, audit: Audit) -> Spec | None:
     found, alt = _parts(audit)[0].exposure, canvas.alt
     if found is None or found.target.mean_inside is None or found.target.mean_outside is None:
         return None
-    kinds = ["in", "out", "out, base model", "in, base model"]
+    kinds = ["in", "out", "in, base model", "out, base model"]
     means = [found.target.mean_inside, found.target.mean_outside]
     if found.base is not None:
-        means += [known(found.base.mean_outside), known(found.base.mean_inside)]
+        means += [known(found.base.mean_inside), known(found.base.mean_outside)]
     rows: Rows = [
         {"row": kind, "x": mean, "text": f"canaries that are {kind}: mean exposure {mean:.2f} bits"}
         for kind, mean in zip(kinds, means, strict=False)
     ]
-    top = max(found.cap, NULL_BITS * 1.1)
-    x = alt.X("x:Q", scale=alt.Scale(domain=[0, top], nice=False), title="mean exposure, bits")
+    never_seen = null_bits(found.references)
+    x = alt.X("x:Q", scale=alt.Scale(domain=[0, found.cap], nice=False), title="mean exposure, bits")
     y = alt.Y("row:N", sort=None, title=None)
-    color = alt.Color(
-        "row:N", scale=alt.Scale(domain=kinds, range=[MEMBERS, NONMEMBERS, NONMEMBERS, MEMBERS]), legend=None
-    )
-    limit = canvas.chart([{"x": NULL_BITS}])
+    color = alt.Color("row:N", scale=alt.Scale(domain=kinds, range=[MEMBERS, NONMEMBERS] * 2), legend=None)
+    limit = canvas.chart([{"x": never_seen}])
     base = canvas.chart(rows)
     layers = [
         base.mark_bar(height=12, opacity=0.75).encode(x=x, y=y, color=color),
@@ -108,9 +106,10 @@ def _how(meta: TextMetadata) -> str:
         f"whether it was in; {thousands(meta.members or 0)} coins said in."
     )
     if meta.copies and meta.copies > 1:
+        whole = "a person with all copies" if meta.unit == "person" else f"{meta.copies} records together"
         body += paragraph(
-            f"Each text that was in was trained on {meta.copies} times. The bound is about {meta.copies} records "
-            "together, not about one."
+            f"Each text that was in was trained on {meta.copies} times. The bound is about {whole}, not about one "
+            "record."
         )
     body += paragraph(
         f"The score is “{short(meta.score)}”, {short(meta.chosen)}. Base model: {short(meta.base or 'none')}. The hash "
@@ -156,7 +155,8 @@ def _exposure_caption(found: Exposure) -> str:
     sizes = f"{found.target.inside} canaries that are in and {found.target.outside} that are out"
     return (
         f"Mean over {sizes}, each ranked among {found.references} other secrets behind the same prefix, so at most "
-        f"{found.cap:.3g} bits. Dashes: {NULL_BITS:.2f} bits, the mean of secrets that were never seen."
+        f"{found.cap:.3g} bits. Dashes: {null_bits(found.references):.2f} bits, the mean of secrets that were never "
+        "seen."
     )
 
 
@@ -166,7 +166,7 @@ def _extraction(found: Extraction) -> str:
 
     rows = [
         (
-            "greedy decoding" if row.tries == "greedy" else f"{thousands(int(row.tries))} tries",
+            how_tried(row),
             counted(row.inside, found.inside),
             counted(row.outside, found.outside),
             counted(row.base_inside, found.inside),

@@ -24,7 +24,7 @@ from dosimeter.audits.result import Audit, RecordRisk
 from dosimeter.audits.text import memorised
 from dosimeter.audits.text.choosing import choose_score
 from dosimeter.audits.text.dp import read_mechanism
-from dosimeter.audits.text.result import AtRisk, Exposure, Look, ScoreRow, TextDetails, TextMetadata
+from dosimeter.audits.text.result import AtRisk, Exposure, Look, ScoreRow, Sides, TextDetails, TextMetadata
 from dosimeter.audits.text.scores import DEFAULT, SCORES, available, read_score, score_of
 from dosimeter.audits.text.sheet import CanarySheet
 from dosimeter.audits.text.subject import Asked
@@ -38,7 +38,16 @@ from dosimeter.estimators.lower_bound import bound_of_bins, lower_bound
 from dosimeter.evidence import OneRun
 from dosimeter.models.token_pass import Passes, is_adapted
 
-__all__ = ["Settings", "audit_canaries", "evidence_of", "headline", "look_at", "of_passes", "read_sheet"]
+__all__ = [
+    "Settings",
+    "audit_canaries",
+    "evidence_of",
+    "exposure_of",
+    "headline",
+    "look_at",
+    "of_passes",
+    "read_sheet",
+]
 
 MOST_AT_RISK = 10
 CHOSEN_BEFORE = "fixed beforehand"
@@ -151,7 +160,8 @@ def read_sheet(sheet: Any, expected: str | None = None) -> CanarySheet:
 def check_size(sheet: CanarySheet, settings: Settings) -> None:
     """Refuse a sheet with which even a perfect attack could show nothing."""
     units = len(sheet) if sheet.groups is None else len(set(sheet.groups))
-    check_budget(units, delta=settings.delta, confidence=settings.confidence)
+    what, remedy = "canaries" if sheet.groups is None else "persons", "make a sheet with more"
+    check_budget(units, delta=settings.delta, confidence=settings.confidence, what=what, remedy=remedy)
 
 
 def evidence_of(sheet: CanarySheet, scores: FloatArray) -> OneRun:
@@ -199,15 +209,18 @@ def of_passes(
     looks: Sequence[Look] = (),
     step: int | None = None,
     notes: Sequence[str] = (),
+    base_exposure: Sides | None = None,
 ) -> Audit:
-    """The audit of scored canaries."""
+    """The audit of scored canaries; `base_exposure` was measured before training, where the base is gone since."""
     secrets = [canary.secret for canary in sheet.canaries]
     own = score_of(settings.score, passes, secrets)
     evidence = evidence_of(sheet, own)
     bound = headline(evidence, sheet, settings)
     upper, missing = guarantees(mechanism, settings.delta, ["add/remove"], sheet.unit)
     region, risk = both_sides([bound], upper, sheet.unit)
-    exposed = _exposure(asked, sheet, passes, settings)
+    exposed = exposure_of(asked, sheet, passes, settings)
+    if exposed is not None and exposed.base is None:
+        exposed = replace(exposed, base=base_exposure)
     whole = intervals.Evidence(evidence.scores[None], evidence.included[None], 0.0)
     extracted = memorised.extraction(sheet, passes) if sheet.words else None
     return Audit(
@@ -250,13 +263,14 @@ def of_passes(
             mechanism=None if mechanism is None else written(mechanism),
             delta=settings.delta,
             confidence=settings.confidence,
-            warnings=(*notes, *missing, *_known(exposed, sheet, passes)),
+            warnings=(*notes, *missing, *_unchanged(passes), *_known(exposed, sheet, passes)),
             version=dosimeter.__version__,
         ),
     )
 
 
-def _exposure(asked: Asked, sheet: CanarySheet, passes: Passes, settings: Settings) -> Exposure | None:
+def exposure_of(asked: Asked, sheet: CanarySheet, passes: Passes, settings: Settings) -> Exposure | None:
+    """Exposure of some canaries under the model and, if it can be asked, its base."""
     if not settings.exposure or not sheet.words:
         return None
     return memorised.exposure(
@@ -291,6 +305,19 @@ def _at_risk(sheet: CanarySheet, passes: Passes, scores: FloatArray, settings: S
         )
         for row in order
     )
+
+
+def _unchanged(passes: Passes) -> list[str]:
+    """Warn where the model says what its base says: then no score can tell who was in."""
+    if passes.base is None:
+        return []
+    pairs = zip(passes.target.log_probability, passes.base.log_probability, strict=True)
+    if not all(np.array_equal(own, other) for own, other in pairs):
+        return []
+    return [
+        "the model answers exactly as its base on every canary, so nothing could be found: pass as base the model from "
+        "before the training, and as model the trained one"
+    ]
 
 
 def _known(exposed: Exposure | None, sheet: CanarySheet, passes: Passes) -> list[str]:

@@ -32,6 +32,11 @@ class Asked:
         box = HuggingFace(target, tokenizer, task="causal", batch_size=batch_size, device=device, padding="none")
         found = cls(box, tokenizer, other, other is None and is_adapted(target))
         if other is not None:
+            if other is target:
+                raise InputError(
+                    "base is the model itself, which the training changed; pass the model from before the training, "
+                    "e.g. loaded again from its folder."
+                )
             sizes = [getattr(one.config, "vocab_size", None) for one in (target, other)]
             if all(isinstance(size, int) for size in sizes) and sizes[0] != sizes[1]:
                 raise InputError(

@@ -358,7 +358,15 @@ def _epsilon_at(profile: Callable[[float], float], delta: float) -> float:
     return high
 
 
-def check_budget(coins: int, *, delta: float, confidence: float, claim: Claim | None = None) -> None:
+def check_budget(
+    coins: int,
+    *,
+    delta: float,
+    confidence: float,
+    claim: Claim | None = None,
+    what: str = "coins (models × points)",
+    remedy: str = "pass more runs",
+) -> None:
     """Refuse an audit in which even a perfect attack could show nothing, or could not reject the claim."""
     if claim is not None:
         if not claim.reachable(coins):
@@ -369,6 +377,6 @@ def check_budget(coins: int, *, delta: float, confidence: float, claim: Claim | 
         return
     if largest_provable(coins // 2, coins, "coins", "add/remove", delta, 1 - confidence) <= 0:
         raise InputError(
-            f"{coins} coins (models × points) are too few: even a perfect attack could show nothing at "
-            f"{percent(confidence)} confidence and delta = {delta:g}; pass more runs. {PLAN}."
+            f"{coins} {what} are too few: even a perfect attack could show nothing at {percent(confidence)} confidence "
+            f"and delta = {delta:g}; {remedy}. {PLAN}."
         )
