@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import dosimeter as dm
-from dosimeter import Gaussian, Guarantee, InputError, RunOptions, Store, fair_coins
+from dosimeter import Gaussian, Guarantee, InputError, OneRun, RunOptions, Store, fair_coins
 from dosimeter.audits.gate import gate, passed
 from dosimeter.audits.result import Audit
 from dosimeter.audits.synthetic import audit_synthetic
@@ -144,6 +144,23 @@ class TestWithCoins:
         assert audit.metadata.members + audit.metadata.nonmembers == 3 * RECORDS
         assert audit.metadata.mask_hash == dm.mask_hash(fair_coins(3 * RECORDS, audit.metadata.seeds.coins))
         assert verify(audit).valid
+
+    def test_few_records_that_are_memorised_prove_what_so_many_sure_members_can(self):
+        def memorise(records, seed):  # all others leak a little, through their columns
+            rng = np.random.default_rng(seed)
+            made = np.stack([rng.choice(column, len(column)) for column in records.T], axis=1)
+            made[:20] = records[rng.choice(len(records), 20, replace=False)]
+            return made
+
+        data = np.random.default_rng(1).integers(0, 40, (2000, 8)).astype(float)
+        found = audit_synthetic(memorise, data, references=4, secret=(), seed=0, run=HERE)
+        known = np.arange(2000) < 20
+        sure = dm.lower_bound(OneRun(known.astype(float), known | (np.arange(2000) % 2 == 0)), delta=1e-5).low
+        assert found.details.copies.inside == 20 and found.details.copies.outside == 0
+        assert found.headline.low > 0.9 * sure > 1
+        assert found.headline.low == found.details.attacks[0].epsilon > found.details.attacks[1].epsilon
+        assert found.metadata.attack == found.details.attacks[0].attack and found.details.attacks[1].attack == "stack"
+        assert verify(found).valid
 
     def test_without_references_closeness_alone_is_left(self):
         audit = audit_synthetic(blurred, table(), references=0, seed=2, run=HERE)

@@ -38,6 +38,7 @@ from dosimeter.audits.training.result import CoinSeeds
 from dosimeter.engine import RunOptions
 from dosimeter.engine.options import RunKeywords
 from dosimeter.engine.tasks import hash_of_arrays
+from dosimeter.estimate import Level
 from dosimeter.evidence import OneRun, fair_coins, mask_hash
 from dosimeter.training.identity import function_name
 
@@ -297,8 +298,9 @@ def _attacked(
     masks = coins.coins[kept][runs:]
     if references:
         unit_masks, record_masks = masks, masks[:, coins.unit_of]
+        level: Level = {"delta": shared.delta, "confidence": shared.confidence}
         attacked = scores.attack(
-            compared.seen, runs, record_masks, coins.unit_of, coins.audited.size, unit_masks
+            compared.seen, runs, record_masks, coins.unit_of, coins.audited.size, unit_masks, level
         ).scores
     else:
         attacked = _without_references(asked, isolation, releases, compared.seen.close, coins)
