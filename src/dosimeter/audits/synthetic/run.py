@@ -46,6 +46,7 @@ __all__ = ["audit_synthetic"]
 
 MOST_AUDITED = 20_000  # units with a coin when no number is given; all others are always in
 FEWEST_REFERENCES = 2
+FEWEST_COINS = 14  # fewer leave a release of less than 2 records in more than one of a thousand draws
 _SEEDS = ("units", "coins", "masks", "releases", "tables", "attacks")
 _DEFAULTS = {"rows": None, "runs": 1, "key": None, "name": None, "guard": True}
 
@@ -218,6 +219,11 @@ def _with_coins(
     ids = None if groups is None else persons("groups", groups, len(source.rows))
     units = len(source.rows) if ids is None else ids.names.size
     chosen = _chosen(audit_records, units, shared.unit(ids is not None))
+    if chosen < FEWEST_COINS and chosen == units:
+        raise InputError(
+            f"only {chosen} {shared.unit(ids is not None)}s have a coin, so that a release may be fitted to next to "
+            f"none of them; pass at least {FEWEST_COINS}."
+        )
     rows = None if own["rows"] is None else check.whole("rows", own["rows"], 2, "pass how many rows to publish")
     shared.check_columns(source.rows)
     usual = max(2, round(len(source.rows) * (1 - chosen / units / 2)))

@@ -100,9 +100,9 @@ def cell_ratios(cells: Single, release: int, others: IntArray, member: BoolArray
 
 def _gain(cells: Single, others: IntArray, member: BoolArray) -> Single:
     """How much larger counts are where a release had the record, for each table, over all records and releases."""
-    inside = np.mean([cells[other][mask].mean(axis=0) for other, mask in zip(others, member, strict=True)], axis=0)
-    outside = np.mean([cells[other][~mask].mean(axis=0) for other, mask in zip(others, member, strict=True)], axis=0)
-    return np.nan_to_num(inside - outside).astype(np.float32)
+    both = [(cells[other], mask) for other, mask in zip(others, member, strict=True) if mask.any() and not mask.all()]
+    gains = [counts[mask].mean(axis=0) - counts[~mask].mean(axis=0) for counts, mask in both]
+    return np.mean(gains, axis=0, dtype=np.float32) if gains else np.zeros(cells.shape[2], np.float32)
 
 
 def _outside(member: BoolArray) -> FloatArray:

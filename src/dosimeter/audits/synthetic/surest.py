@@ -36,7 +36,7 @@ class Cut(NamedTuple):
 
 
 def best_cut(scores: FloatArray, masks: BoolArray, alpha: float) -> Cut | None:
-    """Where guessing "in" above a cut would prove most about one release; None where no cut has mostly members.
+    """Where guessing "in" above a cut would prove most about one release; None where no cut would prove anything.
 
     `scores` and `masks` are (releases, units); counts of all releases stand for those of one.
     """
@@ -50,6 +50,8 @@ def best_cut(scores: FloatArray, masks: BoolArray, alpha: float) -> Cut | None:
         return None
     right, tried = members[at] / len(scores), records[at] / len(scores)
     low = special.betaincinv(right, tried - right + 1, alpha)
+    if low.max() <= 0.5:  # no better than coins
+        return None
     place = at[int(np.argmax(low))]
     return Cut(float(ordered[place]), float(members[place] / records[place]))
 
