@@ -164,13 +164,9 @@ def _lower_card(audit: Audit, lower: Estimate) -> tuple[str, str, str]:
 
 
 def _upper_card(audit: Audit, stated: Guarantee | None) -> tuple[str, str, str]:
-    beside = stated or facts.other_guarantee(audit)
+    beside, title = stated or facts.other_guarantee(audit), f"Guaranteed by the {facts.subject(audit)}"
     if beside is None:
-        return (
-            f"Guaranteed by the {facts.subject(audit)}",
-            NOT_STATED,
-            "no proven upper bound was given, so it may be anything",
-        )
+        return title, NOT_STATED, "no proven upper bound was given, so it may be anything"
     apart = "" if stated is not None else "another ε than the attack's"
     how = joined(whose(beside.neighbours), f"δ = {small(beside.delta)}", f"proven by {clean(beside.method)}", apart)
     return title, f"ε ≤ {epsilon(beside.epsilon)}", how
