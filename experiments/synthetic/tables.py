@@ -108,16 +108,22 @@ def _hidden(rows: list[dict[str, Any]]) -> str:
     lines = [
         "**Generators that hide what they do**, 8 references, one audit each:",
         "",
-        "| data | generator | records | unit | ε proven | perfect attack | records copied, in / out |",
-        "|---|---|---|---|---|---|---|",
+        "| data | generator | records | unit | ε proven | perfect attack | its copies alone | "
+        "records copied, in / out |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         _, data, case = row["key"].split(" | ")
+        sure = "–" if row["sure"] is None else f"{row['sure']:.2f}"
         lines.append(
             f"| {data} | {case} | {row['records']} | {row['unit']} | {row['epsilon']:.2f} | {row['ceiling']:.2f} | "
-            f"{row['copies_in']:.1%} / {row['copies_out']:.1%} |"
+            f"{sure} | {row['copies_in']:.1%} / {row['copies_out']:.1%} |"
         )
-    return "\n".join([*lines, ""])
+    told = (
+        "*Its copies alone* is what as many sure members prove if nobody can tell the coins of the others: the ceiling "
+        "of a generator that copies a few records and hides the rest."
+    )
+    return "\n".join([*lines, "", told, ""])
 
 
 def _mid(rows: list[dict[str, Any]], name: str) -> float:

@@ -23,7 +23,9 @@ __all__ = ["KINDS", "AuditKind", "KindPage", "page_of", "result_of"]
 class KindPage(Protocol):
     """What the page module of a kind holds: makers of charts by name, and the sections that show them.
 
-    It may also hold `steps(audit)`: what would make such an audit stronger, as a list of `page.facts.Step`.
+    It may also hold `steps(audit)`: what would make such an audit stronger, as a list of `page.facts.Step`;
+    `quieter(audit)`: the step that leaks less, where that is not noise in a training; and `SUBJECT`, what is audited
+    where that is not a training.
     """
 
     CHARTS: Mapping[str, Callable[[Canvas, Audit], Spec | None]]

@@ -375,7 +375,8 @@ BAD = {
     "no generator": ({"generate": 3, "data": table()}, "must be a function"),
     "one argument": ({"generate": lambda records: records, "data": table()}, "must take"),
     "one row": ({"generate": copier, "data": table(1)}, "data holds 1 record"),
-    "few rows": ({"generate": copier, "data": table(3)}, "too few"),
+    "few rows": ({"generate": copier, "data": table(30), "audit_records": 3}, "too few"),
+    "releases of next to nobody": ({"generate": copier, "data": table(7)}, "only 7 records have a coin.* at least 14"),
     "one reference": ({"generate": copier, "data": table(), "references": 1}, "references must be 0 or at least 2"),
     "rows of a function": ({"generate": copier, "data": table(), "rows": 5}, "rows=5 is for objects"),
     "too many coins": ({"generate": copier, "data": table(), "audit_records": 999}, "audit_records must be between"),
@@ -385,10 +386,11 @@ BAD = {
     "a generator that fails": ({"generate": fails, "data": table()}, "diverged"),
     "another width": ({"generate": lambda r, s: r[:, :2], "data": table()}, "2 columns and the records 4"),
     "one published row": ({"generate": lambda r, s: r[:1], "data": table()}, "holds 1 row"),
+    "no published row": ({"generate": lambda r, s: r[:0], "data": table()}, "holds no row"),
     "nothing published": ({"generate": lambda r, s: None, "data": table()}, "generate failed"),
     "other columns": (
         {"synthetic": mixed(30).rename(columns={"age": "years"}), "members": mixed(30), "nonmembers": mixed(30, 1)},
-        "synthetic lacks 'age'",
+        "synthetic lacks 'age' and has 'years', which the records lack",
     ),
     "more columns": (
         {"synthetic": mixed(30).assign(more=1), "members": mixed(30), "nonmembers": mixed(30, 1)},

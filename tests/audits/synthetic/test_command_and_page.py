@@ -125,6 +125,11 @@ class TestPage:
             assert f"{audit.details.published.perfect:.4g}" in texts[name]
             assert "Sensitive" in texts[name] and "No number here is a legal verdict" in texts[name]
 
+    def test_the_next_steps_are_those_of_a_generator(self, pages):
+        for text in pages[1].values():
+            assert "what this generator gives out" in text and "Guaranteed by the generator" in text
+            assert "Use a generator with differential privacy" in text and "Poisson batches" not in text
+
     def test_names_of_columns_cannot_run(self, pages):
         for text in pages[1].values():
             assert "<b>town</b>" not in text and "<script>alert" not in text

@@ -6,15 +6,18 @@ import pyarrow
 import pytest
 from scipy import stats
 
-from dosimeter import InputError, RunOptions
+from dosimeter import InputError, OneRun, RunOptions, lower_bound
 from dosimeter.audits.synthetic import audit_synthetic
 from dosimeter.audits.synthetic.adapter import FitSample, generator_of
 from dosimeter.audits.synthetic.cells import fit_cells
 from dosimeter.audits.synthetic.disclosure import Ground, disclosure, inference, linkability, singling_out
 from dosimeter.audits.synthetic.nearest import nearest, nearest_by_column
 from dosimeter.audits.synthetic.rows import packed, read_real, read_release, unpacked
+from dosimeter.audits.synthetic.scores import cell_ratios
 from dosimeter.audits.synthetic.space import fit_space, hashes
+from dosimeter.audits.synthetic.surest import best_cut, best_form
 from dosimeter.audits.synthetic.utility import utility
+from dosimeter.audits.verify import verify
 from dosimeter.generators import GaussianCopula
 
 HERE = RunOptions(engine="inline", progress=False)
@@ -98,6 +101,58 @@ class TestCells:
         pool = read_real(np.random.default_rng(0).normal(size=(60, 40)), "data")[0]
         tables = fit_cells(pool, 1).tables
         assert len(tables) == len(set(tables)) == 40 + 120 + 60
+
+    @pytest.mark.filterwarnings("error")
+    def test_releases_that_had_all_records_are_no_trouble(self):
+        cells = np.random.default_rng(0).integers(0, 9, (4, 12, 3)).astype(np.float32)
+        had = np.random.default_rng(1).random((3, 12)) < 0.5
+        had[0], had[:, 5] = True, True
+        ratio = cell_ratios(cells, 0, np.arange(1, 4), had)
+        expected = np.log(cells[0, 5] + 0.5)  # beside what the others would count without the record
+        gain = np.mean([cells[k][had[k - 1]].mean(axis=0) - cells[k][~had[k - 1]].mean(axis=0) for k in (2, 3)], axis=0)
+        usual = np.maximum(cells[1:, 5].mean(axis=0) - gain, 0)
+        assert np.allclose(ratio[5], expected - np.log(usual + 0.5), atol=1e-5)
+
+
+class TestSurest:
+    def test_the_cut_proves_most_about_one_release(self):
+        rng = np.random.default_rng(0)
+        scores, masks = rng.normal(size=(4, 500)), rng.random((4, 500)) < 0.5
+        scores[:, :30], masks[:, :29], masks[:, 29] = 9 + rng.random((4, 30)), True, False
+        found = best_cut(scores, masks, 0.05)
+        above = scores >= found.score
+        assert found.share == masks[above].mean() >= 0.96
+        proven = []
+        for cut in np.unique(scores):
+            tried, right = (scores >= cut).sum() / 4, masks[scores >= cut].sum() / 4
+            if right >= 0.9 * tried:
+                proven.append(stats.beta.ppf(0.05, right, tried - right + 1))
+        right, tried = masks[above].sum() / 4, above.sum() / 4
+        assert stats.beta.ppf(0.05, right, tried - right + 1) == pytest.approx(max(proven))
+
+    def test_where_nothing_is_sure_the_scores_stay(self):
+        rng = np.random.default_rng(0)
+        level = {"delta": 1e-5, "confidence": 0.95}
+        masks = rng.random((4, 300)) < 0.5
+        assert best_form(rng.normal(size=(4, 300)), masks, level) is None
+        assert best_form(np.zeros((4, 300)), masks, level) is None
+
+    def test_few_records_that_are_memorised_prove_what_so_many_sure_members_can(self):
+        def memorise(records, seed):  # all others leak a little, through their columns
+            rng = np.random.default_rng(seed)
+            made = np.stack([rng.choice(column, len(column)) for column in records.T], axis=1)
+            made[:20] = records[rng.choice(len(records), 20, replace=False)]
+            return made
+
+        data = np.random.default_rng(1).integers(0, 40, (2000, 8)).astype(float)
+        found = audit_synthetic(memorise, data, references=4, secret=(), seed=0, run=HERE)
+        known = np.arange(2000) < 20
+        sure = lower_bound(OneRun(known.astype(float), known | (np.arange(2000) % 2 == 0)), delta=1e-5).low
+        assert found.details.copies.inside == 20 and found.details.copies.outside == 0
+        assert found.headline.low > 0.9 * sure > 1
+        assert found.headline.low == found.details.attacks[0].epsilon > found.details.attacks[1].epsilon
+        assert found.metadata.attack == found.details.attacks[0].attack and found.details.attacks[1].attack == "stack"
+        assert verify(found).valid
 
 
 class TestRows:

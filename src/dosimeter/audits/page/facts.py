@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -177,6 +177,11 @@ def more_step(audit: Audit, title: str, names: str, code: str = "") -> Step | No
     )
 
 
+def subject(audit: Audit) -> str:
+    """What is audited, in one word: a training, unless the kind of the audit says otherwise."""
+    return str(getattr(page_of(audit.metadata.kind), "SUBJECT", "training"))
+
+
 # --- what to do next --------------------------------------------------------------------------------------
 
 
@@ -185,14 +190,15 @@ def steps(audit: Audit) -> list[Step]:
     found, kind = standing(audit), page_of(audit.metadata.kind)
     own = getattr(kind, "steps", None)
     stronger: list[Step] = list(own(audit)) if own is not None else []
+    quieter: Callable[[Audit], Step | None] = getattr(kind, "quieter", noise_step)
     if found is Standing.FAILED:
         listed = _after_shift(audit)
     elif found is Standing.BROKEN:
         listed = _after_broken(audit)
     elif found is Standing.LEAK:
-        listed = [noise_step(audit), _exposed_step(audit), *stronger, _gate_step(audit)]
+        listed = [quieter(audit), _exposed_step(audit), *stronger, _gate_step(audit)]
     else:
-        listed = [*stronger, _exposed_step(audit), noise_step(audit), _gate_step(audit)]
+        listed = [*stronger, _exposed_step(audit), quieter(audit), _gate_step(audit)]
     return [step for step in listed if step is not None][:MOST_STEPS]
 
 

@@ -62,7 +62,7 @@ def first_screen(audit: Audit, pictures: Pictures) -> Section:
 def verdict_words(audit: Audit) -> tuple[str, str]:
     """The verdict as a heading and a sentence, exactly as strong as what was proven and without any ε."""
     head, found = facts.shown(audit)[0], facts.standing(audit)
-    unit, sure = facts.unit(audit), percent(head.confidence)
+    unit, sure, subject = facts.unit(audit), percent(head.confidence), facts.subject(audit)
     short_condition, condition = CONDITIONS.get(head.validity, ("", ""))
     condition = condition.format(unit=unit)
     if found is Standing.FAILED:
@@ -74,14 +74,14 @@ def verdict_words(audit: Audit) -> tuple[str, str]:
     if found is Standing.BROKEN:
         return (
             f"Leak proven, above the guarantee{short_condition}",
-            f"With {sure} confidence, one {unit} changes what this training gives out more than its guarantee allows: "
-            f"the training does not keep its guarantee, or this is one of the at most {odds_of(head.confidence)} that "
+            f"With {sure} confidence, one {unit} changes what this {subject} gives out more than its guarantee allows: "
+            f"the {subject} does not keep its guarantee, or this is one of the at most {odds_of(head.confidence)} that "
             f"err. {condition}",
         )
     if found is Standing.LEAK:
         return (
             f"Leak proven{short_condition}",
-            f"With {sure} confidence, what this training gives out depends on single {unit}s: an attack tells better "
+            f"With {sure} confidence, what this {subject} gives out depends on single {unit}s: an attack tells better "
             f"than by guessing which {unit}s were used. {condition}",
         )
     if found is Standing.NONE:
@@ -164,12 +164,12 @@ def _lower_card(audit: Audit, lower: Estimate) -> tuple[str, str, str]:
 
 
 def _upper_card(audit: Audit, stated: Guarantee | None) -> tuple[str, str, str]:
-    beside = stated or facts.other_guarantee(audit)
+    beside, title = stated or facts.other_guarantee(audit), f"Guaranteed by the {facts.subject(audit)}"
     if beside is None:
-        return "Guaranteed by the training", NOT_STATED, "no proven upper bound was given, so it may be anything"
+        return title, NOT_STATED, "no proven upper bound was given, so it may be anything"
     apart = "" if stated is not None else "another ε than the attack's"
     how = joined(whose(beside.neighbours), f"δ = {small(beside.delta)}", f"proven by {clean(beside.method)}", apart)
-    return "Guaranteed by the training", f"ε ≤ {epsilon(beside.epsilon)}", how
+    return title, f"ε ≤ {epsilon(beside.epsilon)}", how
 
 
 def _third_card(audit: Audit, lower: Estimate) -> tuple[str, str, str]:

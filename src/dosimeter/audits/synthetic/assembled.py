@@ -17,6 +17,7 @@ from dosimeter.audits.result import Audit, ExposedRecord, Guard, RecordRisk, Sub
 from dosimeter.audits.synthetic.disclosure import Ground, copies, inference, linkability, singling_out
 from dosimeter.audits.synthetic.result import Criterion, PublishedRows, SyntheticDetails, SyntheticMetadata
 from dosimeter.audits.synthetic.rows import Rows
+from dosimeter.audits.synthetic.scores import STACK
 from dosimeter.audits.synthetic.utility import utility
 from dosimeter.engine import RunOptions
 from dosimeter.estimate import Estimate, Level
@@ -86,7 +87,7 @@ def assembled(
     attack, evidence = next(iter(evidences.items()))
     at: Level = {"delta": shared.delta, "confidence": shared.confidence}
     estimates = _estimates(evidence, published, at)
-    sides = sides_of(evidence)
+    sides, finest = sides_of(evidence), sides_of(evidences.get(STACK, evidence))  # a headline may tie the surest
     perfect = float(estimates[0].details["largest_provable"])
     rest = np.setdiff1d(np.arange(len(ground.pool)), np.flatnonzero(fitted))
     return Audit(
@@ -94,9 +95,9 @@ def assembled(
         guard=guard,
         risk=risk_of(estimates),
         curve=roc(sides, shared.confidence),
-        distributions=replace(distributions(sides.members, sides.nonmembers), name="score"),
+        distributions=replace(distributions(finest.members, finest.nonmembers), name="score"),
         subgroups=_isolated(evidence, isolation, at),
-        exposed=_exposed(evidence, sides, names),
+        exposed=_exposed(evidence, finest, names),
         details=SyntheticDetails(
             published=replace(published, perfect=perfect),
             attacks=tuple(
@@ -119,7 +120,7 @@ def assembled(
                 ground.seed,
             ),
         ),
-        record_risk=RecordRisk.of(sides, _parted(evidence, names)),
+        record_risk=RecordRisk.of(finest, _parted(evidence, names)),
         metadata=meta,
     )
 

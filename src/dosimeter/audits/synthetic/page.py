@@ -26,10 +26,43 @@ from dosimeter.report.markup import (
     whose,
 )
 
-__all__ = ["CHARTS", "sections"]
+__all__ = ["CHARTS", "SUBJECT", "quieter", "sections", "steps"]
+
+SUBJECT = "generator"
 
 SHOWN = 20
 INSIDE, OUTSIDE = "were in", "were not (control)"
+
+
+def quieter(audit: Audit) -> facts.Step | None:
+    """A generator that tells nobody much."""
+    stated = facts.shown(audit)[1] or facts.other_guarantee(audit)
+    if stated is not None and stated.epsilon <= facts.TOLERABLE:
+        return None
+    now = "" if stated is None else f"The guarantee of now, ε ≤ {epsilon(stated.epsilon)}, allows more. "
+    return facts.Step(
+        "Use a generator with differential privacy",
+        f"{now}One that measures noisy tables, such as MST or AIM, can guarantee ε ≤ {epsilon(facts.TOLERABLE)} for "
+        f"adding or removing one record: but for δ, somebody who was 50 % sure that it was used becomes at most 75 % "
+        "sure. Taking copies out of a release guarantees nothing.",
+        "dosimeter.audit_synthetic(generate, data, mechanism=dosimeter.Guarantee(…))",
+    )
+
+
+def steps(audit: Audit) -> list[facts.Step]:
+    """What would prove more: coins in place of a split, or more records."""
+    _, meta = _parts(audit)
+    if meta.game == "coins":
+        more = facts.more_step(audit, "Audit more records", f"{facts.unit(audit)}s with a coin")
+        return [] if more is None else [more]
+    return [
+        facts.Step(
+            "Audit the generator, too",
+            "Fitted to records that coins choose, it needs no random split, and reference releases teach the attack "
+            "what to look for: generators that copy no row may show only then.",
+            "dosimeter.audit_synthetic(generate, data)",
+        )
+    ]
 
 
 def _parts(audit: Audit) -> tuple[SyntheticDetails, SyntheticMetadata]:

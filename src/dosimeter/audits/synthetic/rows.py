@@ -122,15 +122,15 @@ def read_release(data: Any, like: Rows, name: str, *, left_out: Sequence[str] = 
         raw = dict(zip(names, raw.values(), strict=True))  # an array has no names: its columns are in their order
     missing, unknown = [n for n in names if n not in raw], [n for n in raw if n not in (*names, *left_out)]
     if missing or unknown:
-        what = f"lacks {show(missing[0])}" if missing else f"has {show(unknown[0])}, which the records lack"
+        extra = f"has {show(unknown[0])}, which the records lack" if unknown else ""
+        what = " and ".join(part for part in (f"lacks {show(missing[0])}" if missing else "", extra) if part)
         raise InputError(
             f"{name} {what}: it has {len(raw)} columns and the records {len(names) + len(left_out)}; give both the "
-            f"same "
-            "columns."
+            f"same columns."
         )
     size = _check_sizes(raw, X, kind, name)
     if size < 2:
-        raise InputError(f"{name} holds {size} row; publish at least 2.")
+        raise InputError(f"{name} holds {size or 'no'} row; publish at least 2.")
     rows = _typed(kind, like.fields, raw, X, name)
     if like.images is not None and rows.images is not None and rows.images.shape[1:] != like.images.shape[1:]:
         raise InputError(

@@ -38,6 +38,7 @@ from dosimeter.audits.training.result import CoinSeeds
 from dosimeter.engine import RunOptions
 from dosimeter.engine.options import RunKeywords
 from dosimeter.engine.tasks import hash_of_arrays
+from dosimeter.estimate import Level
 from dosimeter.evidence import OneRun, fair_coins, mask_hash
 from dosimeter.training.identity import function_name
 
@@ -45,6 +46,7 @@ __all__ = ["audit_synthetic"]
 
 MOST_AUDITED = 20_000  # units with a coin when no number is given; all others are always in
 FEWEST_REFERENCES = 2
+FEWEST_COINS = 14  # fewer leave a release of less than 2 records in more than one of a thousand draws
 _SEEDS = ("units", "coins", "masks", "releases", "tables", "attacks")
 _DEFAULTS = {"rows": None, "runs": 1, "key": None, "name": None, "guard": True}
 
@@ -217,6 +219,11 @@ def _with_coins(
     ids = None if groups is None else persons("groups", groups, len(source.rows))
     units = len(source.rows) if ids is None else ids.names.size
     chosen = _chosen(audit_records, units, shared.unit(ids is not None))
+    if chosen < FEWEST_COINS and chosen == units:
+        raise InputError(
+            f"only {chosen} {shared.unit(ids is not None)}s have a coin, so that a release may be fitted to next to "
+            f"none of them; pass at least {FEWEST_COINS}."
+        )
     rows = None if own["rows"] is None else check.whole("rows", own["rows"], 2, "pass how many rows to publish")
     shared.check_columns(source.rows)
     usual = max(2, round(len(source.rows) * (1 - chosen / units / 2)))
@@ -297,8 +304,9 @@ def _attacked(
     masks = coins.coins[kept][runs:]
     if references:
         unit_masks, record_masks = masks, masks[:, coins.unit_of]
+        level: Level = {"delta": shared.delta, "confidence": shared.confidence}
         attacked = scores.attack(
-            compared.seen, runs, record_masks, coins.unit_of, coins.audited.size, unit_masks
+            compared.seen, runs, record_masks, coins.unit_of, coins.audited.size, unit_masks, level
         ).scores
     else:
         attacked = _without_references(asked, isolation, releases, compared.seen.close, coins)

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
+from dosimeter.audits.synthetic.surest import FORMS, best_form
+from dosimeter.estimate import Level
 
 Single = npt.NDArray[np.float32]
 PENALTIES = (0.01, 0.1, 1.0, 10.0)  # of the weights of tables, for each example
@@ -42,7 +44,7 @@ class Seen:
 
 
 class Attacked(NamedTuple):
-    """Scores of the units for each audited release, by the name of the score, the stack first."""
+    """Scores of the units for each audited release, by the name of the score, that of the headline first."""
 
     scores: dict[str, FloatArray]
 
@@ -98,9 +100,9 @@ def cell_ratios(cells: Single, release: int, others: IntArray, member: BoolArray
 
 def _gain(cells: Single, others: IntArray, member: BoolArray) -> Single:
     """How much larger counts are where a release had the record, for each table, over all records and releases."""
-    inside = np.mean([cells[other][mask].mean(axis=0) for other, mask in zip(others, member, strict=True)], axis=0)
-    outside = np.mean([cells[other][~mask].mean(axis=0) for other, mask in zip(others, member, strict=True)], axis=0)
-    return np.nan_to_num(inside - outside).astype(np.float32)
+    both = [(cells[other], mask) for other, mask in zip(others, member, strict=True) if mask.any() and not mask.all()]
+    gains = [counts[mask].mean(axis=0) - counts[~mask].mean(axis=0) for counts, mask in both]
+    return np.mean(gains, axis=0, dtype=np.float32) if gains else np.zeros(cells.shape[2], np.float32)
 
 
 def _outside(member: BoolArray) -> FloatArray:
@@ -116,10 +118,13 @@ def _floor(distances: FloatArray) -> float:
     return 1e-3 * usual if usual > 0 else 1e-6
 
 
-def attack(seen: Seen, audited: int, masks: BoolArray, place: IntArray, units: int, unit_masks: BoolArray) -> Attacked:
+def attack(
+    seen: Seen, audited: int, masks: BoolArray, place: IntArray, units: int, unit_masks: BoolArray, level: Level
+) -> Attacked:
     """Score every unit in each of the first `audited` releases; the rest are references with these masks.
 
-    `place` is the unit of each record; a unit is scored by the mean and the largest score of its records.
+    `place` is the unit of each record; a unit is scored by the mean and the largest score of its records. The headline
+    is the stack, or a form of it that ties the surest units where that proves more about the references.
     """
     count = len(masks)
     references = np.arange(audited, audited + count)
@@ -140,7 +145,12 @@ def attack(seen: Seen, audited: int, masks: BoolArray, place: IntArray, units: i
         scores[WEIGHTED] = np.stack(weighted[:audited])
         features = [np.column_stack([f, w]) for f, w in zip(features, weighted, strict=True)]
     stacked = _stacked(features, audited, unit_masks)
-    return Attacked({STACK: stacked, **scores})
+    scores = {STACK: stacked[:audited], **scores}
+    form = best_form(stacked[audited:], unit_masks, level)
+    if form is not None:
+        name, cut = form
+        scores = {name: FORMS[name](stacked[:audited], cut), **scores}
+    return Attacked(scores)
 
 
 def by_unit(columns: FloatArray, place: IntArray, units: int, single: bool) -> FloatArray:
@@ -195,7 +205,7 @@ def _weighted(tables: list[Single], audited: int, masks: BoolArray) -> list[Floa
 
 
 def _stacked(features: list[FloatArray], audited: int, masks: BoolArray) -> FloatArray:
-    """A logistic regression of the references' coins on all columns; its score of the audited releases."""
+    """A logistic regression of the references' coins on all columns; its scores of all releases."""
     from sklearn.linear_model import LogisticRegression
 
     from dosimeter.attacks.stacked import margins, quiet_fit
@@ -209,4 +219,4 @@ def _stacked(features: list[FloatArray], audited: int, masks: BoolArray) -> Floa
 
     model = LogisticRegression(C=1.0, max_iter=300)
     quiet_fit(model, scaled(known), masks.reshape(-1))
-    return np.stack([margins(model, scaled(columns)) for columns in features[:audited]])
+    return np.stack([margins(model, scaled(columns)) for columns in features])
