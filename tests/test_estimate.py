@@ -35,6 +35,7 @@ class TestEstimate:
             "credible",
             "assumes Gaussian",
             "assumes the mechanism's family",
+            "conditional on the propensity model",
             "asymptotic",
             "instance metric",
             "measurement",

@@ -27,6 +27,8 @@ from dosimeter.estimators.goodness_of_fit import goodness_of_fit
 from dosimeter.estimators.lower_bound import lower_bound
 from dosimeter.estimators.one_run import one_run
 from dosimeter.estimators.panoramia import panoramia
+from dosimeter.estimators.propensity import propensity_bound
+from dosimeter.estimators.propensity_run import PropensityRun
 from dosimeter.estimators.ranked import ranked
 from dosimeter.estimators.rates import clopper_pearson, jeffreys
 from dosimeter.evidence import Counts, OneRun, Scores, fair_coins, fresh_seed, mask_hash
@@ -103,6 +105,7 @@ __all__ = [
     "OpacusTranscript",
     "Privacy",
     "PrivacyRegion",
+    "PropensityRun",
     "Recipe",
     "RunOptions",
     "Scores",
@@ -139,5 +142,6 @@ __all__ = [
     "noise_for_tpr",
     "one_run",
     "panoramia",
+    "propensity_bound",
     "ranked",
 ]

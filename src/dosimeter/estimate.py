@@ -34,6 +34,7 @@ class Validity(StrEnum):
     CREDIBLE = "credible"
     ASSUMES_GAUSSIAN = "assumes Gaussian"
     ASSUMES_FAMILY = "assumes the mechanism's family"
+    CONDITIONAL = "conditional on the propensity model"
     ASYMPTOTIC = "asymptotic"
     INSTANCE_METRIC = "instance metric"
     MEASUREMENT = "measurement"

@@ -24,6 +24,7 @@ from dosimeter.audits.members_only.pair_classifier import (
     pair_classifier,
     reference_pools,
 )
+from dosimeter.audits.members_only.propensity import propensity_bounds
 from dosimeter.audits.members_only.records import coin_evidence, split_records
 from dosimeter.audits.members_only.result import MembersOnlyDetails, MembersOnlyMetadata
 from dosimeter.engine import RunOptions
@@ -77,6 +78,36 @@ def test_real_nonmembers_give_a_bound_after_the_shift_check():
     assert found["panoramia, real non-members"].low > 0.5
     # A larger attack cannot measure more than the best bound with real non-members, but for the error of both.
     assert audit.headline.epsilon <= found["one-run, real non-members"].low + 1.0
+
+
+def test_a_baseline_for_each_record_bounds_the_leak_and_nothing_else():
+    audit = audited()
+    strong, _, none = audit.details["targets"]
+    assert strong["by_record"] >= strong["by_order"] > 0 and strong["by_record"] > strong["epsilon"]
+    assert none["by_record"] == none["by_order"] == 0.0
+    bounds = [e for e in audit.estimates if e.method == "propensity"]
+    assert [e.epsilon for e in bounds] == [t["by_record"] for t in audit.details["targets"]]
+    assert all(e.validity is Validity.CONDITIONAL and e.neighbours == "replace" for e in bounds)
+    check = audit.details["propensities"]
+    assert check["calibrated"] and len(check["controls"]) == 4
+    assert sum(row["pairs"] for row in check["bins"]) == audit.details["game"]["audit_pairs"]
+
+
+def test_what_is_proven_of_a_control_is_subtracted():
+    """Baselines that miss what every model knows: the references' own bounds are the error of the log-odds."""
+    rng = np.random.default_rng(0)
+    known = rng.normal(1.5, 1, 400), rng.normal(0, 1, 400)
+
+    def pair(weight, noise):
+        return Pair(*(weight * side + noise * rng.normal(size=400) for side in known))
+
+    blind = [pair(0.0, 1.0) for _ in range(3)]
+    seeing = pair(1.5, 0.1)
+    alone = propensity_bounds({"a": seeing}, blind, 0.95)
+    assert alone.check.controls == (0.0, 0.0, 0.0) and alone.estimates[0].epsilon > 1
+    mixed = propensity_bounds({"a": seeing}, [*blind, pair(1.5, 0.1)], 0.95)
+    assert max(mixed.check.controls) > 1 and mixed.estimates[0].epsilon < alone.estimates[0].epsilon - 0.5
+    assert any("this was subtracted" in warning for warning in mixed.estimates[0].warnings)
 
 
 def test_every_target_has_its_own_bounds():

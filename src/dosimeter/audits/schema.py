@@ -74,6 +74,7 @@ class EstimateFile(_Closed):
         "credible",
         "assumes Gaussian",
         "assumes the mechanism's family",
+        "conditional on the propensity model",
         "asymptotic",
         "instance metric",
         "measurement",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 from dosimeter.audits.members_only.measure import LEVEL
+from dosimeter.audits.members_only.page_propensity import by_record, propensity_chart
 from dosimeter.audits.members_only.pair_classifier import FIRST_PART
 from dosimeter.audits.members_only.result import BaselineStrength, MembersOnlyDetails, RecallCurve
 from dosimeter.audits.page.facts import Step
@@ -143,6 +144,7 @@ CHARTS: Mapping[str, Callable[[Canvas, Audit], Spec | None]] = {
     "bound-recall": bound_recall,
     "reference-models": reference_models,
     "baseline-size": baseline_size,
+    "propensities": propensity_chart,
 }
 
 
@@ -151,6 +153,7 @@ def sections(audit: Audit, pictures: Pictures) -> list[str]:
     details = _details(audit)
     return [
         _measured(details),
+        by_record(details, pictures),
         _with_and_without(audit, details, pictures),
         _references(audit, details, pictures),
         _strength(details.strength, pictures),

@@ -17,6 +17,8 @@ __all__ = [
     "DifferenceRange",
     "MembersOnlyDetails",
     "MembersOnlyMetadata",
+    "PropensityBin",
+    "PropensityCheck",
     "RealNonmembersResult",
     "RealNonmembersTarget",
     "RecallCurve",
@@ -67,7 +69,8 @@ class TargetResult(Part):
     """What was measured for one model.
 
     `epsilon` is ε̃, and `epsilon_raw` what it would be without the test against the reference models. `one_run` is the
-    one-run bound on c + ε. `verdict` is None where there are no reference models.
+    one-run bound on c + ε. `verdict` is None where there are no reference models. `by_record` is the bound that a
+    baseline for each record gives, and `by_order` the one that needs only the order of the baseline's log-odds.
     """
 
     name: str
@@ -84,6 +87,8 @@ class TargetResult(Part):
     one_run: Positive
     throws: DifferenceRange
     curve: RecallCurve
+    by_record: Positive | None = None
+    by_order: Positive | None = None
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,26 @@ class BaselineStrength(Part):
 
 
 @dataclass(frozen=True)
+class PropensityBin(Part):
+    """Pairs of about one predicted chance that the likelier record is the member, and how often it was."""
+
+    pairs: Count
+    predicted: Rate
+    share: Rate
+    low: Rate
+    high: Rate
+
+
+@dataclass(frozen=True)
+class PropensityCheck(Part):
+    """Whether the baseline's chances agree with who the members are; `controls` are bounds where nothing can leak."""
+
+    bins: tuple[PropensityBin, ...]
+    calibrated: bool
+    controls: tuple[Positive, ...]
+
+
+@dataclass(frozen=True)
 class RecordCounts(Part):
     """How the members were divided, and where the generated records came from."""
 
@@ -185,7 +210,7 @@ class MembersOnlyDetails(Details):
     """What the page of a members-only audit draws.
 
     `null` holds the values of the reference models, `game` how the records were divided, `real` what real non-members
-    add; `null` and `real` are None where there are none.
+    add, `propensities` the check of a baseline for each record; they are None where there are none.
     """
 
     targets: tuple[TargetResult, ...]
@@ -194,6 +219,7 @@ class MembersOnlyDetails(Details):
     strength: BaselineStrength
     game: RecordCounts
     real: RealNonmembersResult | None = None
+    propensities: PropensityCheck | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

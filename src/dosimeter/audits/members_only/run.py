@@ -36,6 +36,7 @@ from dosimeter.audits.members_only.pair_classifier import (
     Trainer,
     pair_classifier,
 )
+from dosimeter.audits.members_only.propensity import PropensityBounds, propensity_bounds
 from dosimeter.audits.members_only.real_nonmembers import RealAudit, audit_real, with_real_nonmembers
 from dosimeter.audits.members_only.records import AuditRecords, coin_evidence, split_records
 from dosimeter.audits.members_only.result import (
@@ -195,6 +196,7 @@ class _MeasuredTargets:
     targets: tuple[TargetResult, ...]
     baseline: Baseline
     strength: BaselineStrength
+    by_record: PropensityBounds
     coins: int
 
 
@@ -255,7 +257,13 @@ def _measured(
     attacks = {label: classifier.score(*baseline.shared, own) for label, own in asked.items()}
     results = [measurement.of(label, pair, alone=len(attacks) == 1) for label, pair in attacks.items()]
     first = next(iter(attacks.values()))
-    estimates = (*(estimate for estimate, _ in results), _one_run(first, setup.confidence, seeds.coins))
+    by_record = propensity_bounds(attacks, baseline.pairs, setup.confidence)
+    measured = tuple(estimate for estimate, _ in results)
+    estimates = (*measured, *by_record.estimates, _one_run(first, setup.confidence, seeds.coins))
+    rows = tuple(
+        replace(row, by_record=bound.epsilon, by_order=ordered)
+        for (_, row), bound, ordered in zip(results, by_record.estimates, by_record.ordered, strict=True)
+    )
     used = int(estimates[0].details["attack"]["guesses"])
     strength = baseline_strength(
         classifier,
@@ -265,7 +273,7 @@ def _measured(
         confidence=setup.confidence,
         seed=seeds.coins,
     )
-    return _MeasuredTargets(estimates, tuple(row for _, row in results), baseline, strength, seeds.coins)
+    return _MeasuredTargets(estimates, rows, baseline, strength, by_record, seeds.coins)
 
 
 def _helpers(classifier: PairClassifier, real: AuditRecords | None, seed: int) -> dict[str, Answers | None]:
@@ -318,6 +326,7 @@ def _assembled(
             strength=measured.strength,
             game=records.counts,
             real=None if beyond is None else beyond.result,
+            propensities=measured.by_record.check,
         ),
         metadata=metadata,
     )

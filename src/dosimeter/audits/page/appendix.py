@@ -43,6 +43,7 @@ MEANING = {
     Validity.CREDIBLE: "a posterior probability under a stated prior, not a confidence",
     Validity.ASSUMES_GAUSSIAN: "holds only if the mechanism is Gaussian",
     Validity.ASSUMES_FAMILY: "holds only if the training is the stated mechanism, with some amount of noise",
+    Validity.CONDITIONAL: "holds only if each record's chance of being a member, before the model is asked, is right",
     Validity.ASYMPTOTIC: "holds for large samples, approximately",
     Validity.INSTANCE_METRIC: "describes this one trained model, not the method that trained it",
     Validity.MEASUREMENT: "a measured difference, not a bound",

@@ -30,6 +30,7 @@ __all__ = [
     "MembersOnlyNotes",
     "PanoramiaEvidence",
     "PathEvidence",
+    "PropensityEvidence",
     "SensitivityEvidence",
     "Side",
     "Throws",
@@ -203,6 +204,19 @@ class PanoramiaEvidence(Part):
     null_p_value: Rate | None = None
     verdict: NullVerdict | None = None
     target: str | None = None
+
+
+Table: TypeAlias = Annotated[tuple[int, ...], MaxLen(10_000)]
+
+
+@dataclass(frozen=True)
+class PropensityEvidence(Part):
+    """Guesses and right guesses by block of confidence and step of log-odds; what limits and slack cost."""
+
+    table: tuple[Table, Table, Table, Table]
+    records: Records
+    spent: Rate = 0.0
+    slack: Positive = 0.0
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Measurements: PANORAMIA's ε̃, the ε of sensitivities, and that of an adversary's advantage."""
+"""Measurements and conditional bounds: ε̃, bounds from propensities, the ε of sensitivities and of an advantage."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dosimeter.audits.verify.evidence import (
     AdversaryEvidence,
     MembersOnlyNotes,
     PanoramiaEvidence,
+    PropensityEvidence,
     SensitivityEvidence,
     Side,
     Throws,
@@ -23,9 +24,10 @@ from dosimeter.audits.verify.evidence import (
 from dosimeter.audits.verify.finding import Recomputed, UnknownError, WrongError, close, lower
 from dosimeter.estimate import Estimate, Validity, number, plain
 from dosimeter.estimators.belief import Advantage, epsilon_from_advantage
+from dosimeter.estimators.propensity import EDGES, MOST_STEPS, GuessTable, bound_of_table
 from dosimeter.estimators.ranked import logit_bound, walks_on
 
-__all__ = ["adversary", "panoramia", "sensitivities"]
+__all__ = ["adversary", "panoramia", "propensity", "sensitivities"]
 
 
 def panoramia(e: Estimate, audit: Audit) -> Recomputed:
@@ -99,6 +101,22 @@ def _stands_out(e: Estimate, evidence: PanoramiaEvidence, audit: Audit) -> bool:
     floor = math.sqrt(max(rate * (1 - rate), 0.0) / evidence.records)
     limits = prediction_limit(null.auc, level), prediction_limit(firsts, level, floor=floor)
     return bool(verdict.auc > limits[0] or verdict.first_part > limits[1])
+
+
+def propensity(e: Estimate, _audit: Audit) -> Recomputed:
+    """The bound of weighted guesses whose chances before the model are known."""
+    evidence = of(PropensityEvidence, e)
+    if len({len(column) for column in evidence.table}) != 1:
+        raise WrongError("its table must be four lists of one length")
+    table = GuessTable(*(np.array(column, np.int64) for column in evidence.table))
+    wrong = (table.block < 0) | (table.block > len(EDGES)) | (np.abs(table.step) > MOST_STEPS + 1)
+    wrong |= (table.right < 0) | (table.right > table.guesses) | (table.guesses < 1)
+    if wrong.any() or int(table.guesses.sum()) > evidence.records:
+        raise WrongError("its table must hold at most one guess for each record, and no more right ones than guesses")
+    level = 1 - e.confidence - evidence.spent
+    found = bound_of_table(table, records=evidence.records, delta=e.delta, level=level, slack=evidence.slack)
+    allowed = ("replace", "add/remove")
+    return lower(found.epsilon, (Validity.CONDITIONAL,), allowed, None, "its guesses and their chances give it")
 
 
 def sensitivities(e: Estimate, _audit: Audit) -> Recomputed:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from dosimeter.audits.result import Audit
 from dosimeter.audits.verify.finding import Recomputed, UnknownError
 from dosimeter.audits.verify.guesses import bets, claimed, in_family, one_run
-from dosimeter.audits.verify.measured import adversary, panoramia, sensitivities
+from dosimeter.audits.verify.measured import adversary, panoramia, propensity, sensitivities
 from dosimeter.audits.verify.ranks import GENERATED, REAL, from_bins, from_paths
 from dosimeter.audits.verify.rates import NATURAL, from_rates, worst_point
 from dosimeter.estimate import Estimate, Validity
@@ -30,11 +30,12 @@ METHODS: dict[str, Method] = {
     **dict.fromkeys(NATURAL, from_rates),
     "clopper-pearson, worst point": worst_point,
     "panoramia": panoramia,
+    "propensity": propensity,
     "sensitivities": sensitivities,
     "advantage, trajectory": adversary,
     "advantage, wins": adversary,
 }
-_CLAIMED = (Validity.CREDIBLE, Validity.ASSUMES_GAUSSIAN, Validity.ASSUMES_FAMILY)
+_CLAIMED = (Validity.CREDIBLE, Validity.ASSUMES_GAUSSIAN, Validity.ASSUMES_FAMILY, Validity.CONDITIONAL)
 
 
 def recompute(e: Estimate, audit: Audit) -> Recomputed:
