@@ -99,6 +99,8 @@ class Exhibit:
     claims: tuple[Claim, ...]
     tables: tuple[str, ...]
     figures: tuple[str, ...]
+    stand_in: bool = False
+    """Whether the data or the model are not those of the paper; so also where a claim does not hold on them."""
 
     @property
     def rows(self) -> tuple[PrintedNumber | Claim, ...]:
@@ -117,8 +119,8 @@ class Exhibit:
             return None
         right = {row.name: row.holds(ours[row.name]) for row in self.rows if row.name in ours}
         claimed = [right[claim.name] for claim in self.claims if claim.name in right]
-        if self.stated is Verdict.STAND_IN:
-            return self.stated if all(claimed) else Verdict.DIFFERS
+        if self.stand_in:
+            return Verdict.STAND_IN if all(claimed) else Verdict.DIFFERS
         if all(right.values()):
             return Verdict.AGREES
         return Verdict.DIRECTION if claimed and all(claimed) else Verdict.DIFFERS
@@ -158,6 +160,7 @@ def _exhibit(paper: str, entry: dict[str, Any]) -> Exhibit:
             claims=tuple(Claim(**_sized(row)) for row in entry.get("claims", ())),
             tables=tuple(entry.get("tables", ())),
             figures=tuple(entry.get("figures", ())),
+            stand_in=stated is Verdict.STAND_IN or bool(entry.get("stand_in", False)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise SystemExit(f"{paper}: exhibits.toml, {entry.get('number', entry)}: {error}") from None
@@ -190,7 +193,7 @@ def section(
     ours = {name: entry["value"] for name, entry in kept.items() if "value" in entry}
     verdict = exhibit.verdict(ours)
     head = f"{exhibit.number}: {exhibit.title}"
-    if exhibit.stated is Verdict.STAND_IN:
+    if exhibit.stand_in:
         head += " (stand-in)"
     lines = [f"\n### {plain(head)}\n", f"*The paper:* {plain(exhibit.shows)}\n"]
     if exhibit.run:
@@ -198,7 +201,7 @@ def section(
     lines.append(f"**Verdict: {_in_words(exhibit, verdict)}**")
     if exhibit.rows:
         lines += ["", "| | paper | ours | | size |", "|---|---|---|---|---|"]
-        judged = exhibit.stated is not Verdict.STAND_IN
+        judged = not exhibit.stand_in
         lines += [_row(row, kept.get(row.name, {}), judged or isinstance(row, Claim)) for row in exhibit.rows]
     for title in exhibit.tables:
         if title in tables:

@@ -189,6 +189,18 @@ def test_the_verdict_follows_from_the_numbers(exhibited, stated, ours, verdict):
     assert exhibit.verdict(ours) == (None if verdict is None else book.Verdict(verdict))
 
 
+def test_a_claim_may_fail_on_a_stand_in(exhibited):
+    """It is still a stand-in: in the heading, and printed numbers are not judged."""
+    text = PAPER.replace('verdict = "agrees"', 'verdict = "differs"\nstand_in = true\nwhy = "a reason"')
+    name = exhibited(text, fig4=lambda: book.Found({"a": 9.0, "b": 0.0}))
+    (exhibit,) = reproduce.exhibits(name)
+    assert exhibit.verdict({"a": 9.0, "b": 1.0}) is book.Verdict.STAND_IN
+    assert reproduce.main(["--paper", name]) == 0
+    page = reproduce.PAGE.read_text()
+    assert "### Figure 4: a title (stand-in)" in page and "**Verdict: differs (a reason)**" in page
+    assert "| a number | 1 ± 0.1 | 9 |  | full |" in page and "| a claim | yes | no | **differs** | full |" in page
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
