@@ -45,7 +45,7 @@ def exposures(own: FloatArray, others: FloatArray) -> FloatArray:
 def null_bits(references: int) -> float:
     """The mean exposure of a secret that was never seen, whose rank among n + 1 is uniform.
 
-    >>> null_bits(1), round(null_bits(63), 2)
+    >>> round(null_bits(1), 2), round(null_bits(63), 2)
     (0.5, 1.38)
     """
     ranks = references + 1

@@ -36,6 +36,7 @@ from dosimeter.audits.training.shadows import (
     halves,
     read_points,
 )
+from dosimeter.estimate import Level
 from dosimeter.evidence import MOST_RECORDS, fair_coins
 
 __all__ = ["AuditDesign", "AuditSetup", "Measured", "attacked_by_halves", "attacked_in_runs"]
@@ -130,7 +131,7 @@ class AuditSetup:
         cls, base: Pipeline, design: AuditDesign, *, attack: Any, points: Any, canaries: Any, claim: Any
     ) -> AuditSetup:
         """Refuse an audit that could not end well before anything is trained."""
-        at = {"delta": design.delta, "confidence": design.confidence}
+        at: Level = {"delta": design.delta, "confidence": design.confidence}
         given = None if points is None else base.units_of(read_points(points, base.records))
         count = design.challenges if given is None else given.size
         tested = None if claim is None else Claim.read(claim, **at)
