@@ -29,7 +29,7 @@ ROOT = HERE.parent.parent
 sys.path.insert(0, str(ROOT))
 
 import dosimeter as dm  # noqa: E402
-from dosimeter import OneRun, RunOptions, Store  # noqa: E402
+from dosimeter import RunOptions, Store  # noqa: E402
 from experiments.synthetic import tables  # noqa: E402
 from experiments.synthetic.generators import DELTA, bootstrap, of_name  # noqa: E402
 
@@ -178,18 +178,17 @@ def hidden() -> Iterator[dict[str, Any]]:
                 "unit": audit.metadata.unit,
                 "epsilon": audit.headline.low,
                 "ceiling": audit.details.published.perfect,
-                "sure": sure(copies.inside, len(given)) if groups is None else None,
+                "sure": sure(copies.inside) if groups is None else None,
                 "copies_in": copies.inside / copies.inside_of,
                 "copies_out": copies.outside / copies.outside_of,
                 "seconds": time.time() - began,
             }
 
 
-def sure(members: int, records: int) -> float:
-    """What is proven by so many sure members, if nobody can tell the coins of all others."""
-    known = np.arange(records) < members
-    coins = known | (np.arange(records) % 2 == 0)
-    return dm.lower_bound(OneRun(known.astype(float), coins), delta=DELTA).low
+def sure(members: int) -> float:
+    """The most that so many right guesses alone can prove with 95 % confidence, at δ = 0."""
+    chance = 0.05 ** (1 / members) if members else 0.5
+    return max(0.0, float(np.log(chance / (1 - chance))))
 
 
 def memorises(records: pd.DataFrame, seed: int) -> pd.DataFrame:

@@ -120,8 +120,8 @@ def _hidden(rows: list[dict[str, Any]]) -> str:
             f"{sure} | {row['copies_in']:.1%} / {row['copies_out']:.1%} |"
         )
     told = (
-        "*Its copies alone* is what as many sure members prove if nobody can tell the coins of the others: the ceiling "
-        "of a generator that copies a few records and hides the rest."
+        "*Its copies alone* is the most that as many right guesses can prove with 95 % confidence. What is proven "
+        "beyond it comes from the other records, which leak a little through their columns."
     )
     return "\n".join([*lines, "", told, ""])
 

@@ -245,7 +245,7 @@ def _epsilon(case: _Case) -> Iterator[Verdict]:
         return
     rule = f"max-epsilon {limit:g}"
     says = "measures ε =" if limited.validity in NO_BOUND else "proves ε ≥"
-    of = f" for {change(limited.neighbours)}" if limited.neighbours else ""
+    of = f" for {change(limited.neighbours, str(limited.details.get('unit', 'record')))}" if limited.neighbours else ""
     reason = f"the attack {says} {number(limited.epsilon)}{of} at δ = {limited.delta:g} ({limited.validity})"
     most = case.finding.most
     if limited.epsilon > limit:

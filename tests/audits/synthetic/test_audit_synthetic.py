@@ -177,6 +177,7 @@ class TestPersons:
         assert audit.metadata.unit == "person" and "one person" in audit.headline.claim
         assert audit.metadata.members + audit.metadata.nonmembers == 100
         assert audit.headline.low > 1.5 and verify(audit).valid
+        assert "one person" in gate(audit, max_epsilon=1)[0].reason
 
     def test_a_release_that_exists(self):
         data, held = table(300), table(300, 1)

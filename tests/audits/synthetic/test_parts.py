@@ -333,6 +333,19 @@ class TestAdapters:
         pd.testing.assert_frame_equal(made(frame(50), 5), made(frame(50), 5))
         assert not made(frame(50), 5).equals(made(frame(50), 6))
 
+    def test_a_generator_without_a_seed_is_announced(self):
+        class Unseeded:
+            def fit(self, rows):
+                self.rows = rows
+
+            def sample(self, num_rows):
+                return self.rows[:num_rows]
+
+        data = np.random.default_rng(0).normal(size=(60, 2))
+        for generator, told in ((Unseeded(), True), (Unseeded, True), (GaussianCopula(), False)):
+            found = audit_synthetic(generator, data, references=0, secret=(), seed=0, run=HERE)
+            assert any("takes no seed" in note for note in found.metadata.warnings) is told
+
     def test_an_object_that_cannot_sample_is_refused(self):
         class Silent:
             def fit(self, data):

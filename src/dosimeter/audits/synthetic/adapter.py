@@ -81,6 +81,15 @@ class FitSample:
         sample = getattr(source, next(name for name in _SAMPLES if hasattr(source, name)))
         return _plain(_sampled(sample, self.rows, small), named)
 
+    def seeded(self) -> bool:
+        """Whether the generator takes a seed, anywhere."""
+        made = self.generator
+        if hasattr(made, "set_random_state") or hasattr(made, "random_state"):
+            return True
+        methods = [getattr(made, name) for name in ("fit", *_SAMPLES) if hasattr(made, name)]
+        taken = [_taking(made)] if isinstance(made, type) else []
+        return any(name in names for names in (*taken, *map(_taking, methods)) for name in _SEEDS)
+
 
 def _taking(function: Any) -> tuple[str, ...]:
     try:

@@ -24,7 +24,7 @@ from dosimeter.accounting.mechanism import Mechanism
 from dosimeter.audits.assemble import audit_seed, both_sides, guarantees, written
 from dosimeter.audits.result import Audit
 from dosimeter.audits.synthetic import existing, scores
-from dosimeter.audits.synthetic.adapter import generator_of
+from dosimeter.audits.synthetic.adapter import FitSample, generator_of
 from dosimeter.audits.synthetic.assembled import Shared, assembled
 from dosimeter.audits.synthetic.disclosure import Ground
 from dosimeter.audits.synthetic.evidence import alone, compare, lone_ratio
@@ -238,7 +238,10 @@ def _with_coins(
     coins = _coins(units, chosen, runs, count, seeds, None if ids is None else ids)
     numbers = [int(s) for s in np.random.SeedSequence(seeds["releases"]).generate_state(runs + count)]
     made = make_releases(function, source, coins.members(), numbers, audited=runs, key=own["key"], run=shared.run)
-    return _attacked(source, coins, made, runs, count, seeds, shared, seed, name, empty)
+    notes = [f"column {check.show(column)} has no value at all and was left out" for column in empty]
+    if isinstance(function, FitSample) and not function.seeded():
+        notes.append("the generator takes no seed, so that the same seed does not give the same audit again")
+    return _attacked(source, coins, made, runs, count, seeds, shared, seed, name, notes)
 
 
 def _source(data: Any) -> tuple[Source, list[str]]:
@@ -284,7 +287,7 @@ def _attacked(
     shared: Shared,
     seed: int,
     name: str,
-    empty: Sequence[str],
+    notes: Sequence[str],
 ) -> Audit:
     kept = np.array([place for place, release in enumerate(made.releases) if release is not None])
     releases = [release for release in made.releases if release is not None]
@@ -340,7 +343,7 @@ def _attacked(
         rows=len(releases[0]),
         seed=seed,
         seeds=CoinSeeds(seeds["masks"] if references else None, seeds["coins"]),
-        warnings=_notes(coins, empty),
+        warnings=(*notes, *_notes(coins)),
     )
     rows_of = coins.audited if coins.names is None else np.asarray(coins.names)[coins.audited]
     return assembled(
@@ -383,12 +386,10 @@ def _without_references(
     return {scores.CLOSE: largest}
 
 
-def _notes(coins: _Coins, empty: Sequence[str]) -> tuple[str, ...]:
-    notes = [f"column {check.show(name)} has no value at all and was left out" for name in empty]
-    if coins.audited.size == coins.units:
-        notes.append(
-            "every record had a coin, so the generator was fitted to about half of the data; pass audit_records to "
-            "keep "
-            "the others always in"
-        )
-    return tuple(notes)
+def _notes(coins: _Coins) -> tuple[str, ...]:
+    if coins.audited.size < coins.units:
+        return ()
+    return (
+        "every record had a coin, so the generator was fitted to about half of the data; pass audit_records to keep "
+        "the others always in",
+    )
