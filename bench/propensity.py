@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.bool_]
 Rng = np.random.Generator
 
-SIZES, TRIALS = (37, 208, 1001), 400
+SIZES, TRIALS = (37, 208, 1001), 200
 SEEDS = range(20, 25)
 OFF = 0.05  # by how much every propensity is too low in the second column
 
