@@ -2,6 +2,9 @@
 
 import dataclasses
 import itertools
+import json
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -235,3 +238,12 @@ def test_the_bound_follows_from_its_table_and_the_order_of_records_does_not_matt
 def test_bad_input_is_one_sentence(make, match):
     with pytest.raises(InputError, match=match):
         make()
+
+
+def test_the_numbers_of_the_page_are_those_of_the_bench():
+    root = Path(__file__).parent.parent
+    bench = runpy.run_path(str(root / "bench" / "propensity.py"))
+    found = json.loads((root / "bench" / "propensity.json").read_text(encoding="utf-8"))
+    page = (root / "docs" / "honest-bounds.md").read_text(encoding="utf-8")
+    assert f"{bench['START']}\n{bench['tables'](found)}\n{bench['END']}" in page
+    assert max(row["right"] for row in found["level"]) <= 0.09  # P[Bin(200, 0.05) > 18] < 1 %

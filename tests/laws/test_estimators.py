@@ -63,6 +63,11 @@ def rates(function, name, *, band=True, **flags):
     }
 
 
+def _with_chances(run):
+    """Coins as labels with chances of one half, the scores around their median."""
+    return dm.PropensityRun(run.scores - np.median(run.scores), run.included, np.full(run.total, 0.5))
+
+
 REGISTRY: dict[str, Entry] = {
     **{
         f"lower_bound, {kind}": Entry(
@@ -159,6 +164,15 @@ REGISTRY: dict[str, Entry] = {
         passes_on=False,
         falls_with_confidence=False,  # a difference of two bounds
         takes=("confidence",),
+    ),
+    "propensity_bound": Entry(
+        "propensity_bound",
+        "runs",
+        lambda e, at, **k: dm.propensity_bound(_with_chances(e), **_without_seed(k)),
+        passes_on=False,
+        ranks_only=False,  # the sizes of scores around 0 are the confidence
+        falls_with_delta=False,  # the allowance is a whole number of guesses
+        draws=False,
     ),
     "claim": Entry(
         "claim",

@@ -15,7 +15,7 @@ from dosimeter.audits import page as audit_page
 from dosimeter.audits.members_only.result import BaselineWithRecords, MembersOnlyDetails
 from dosimeter.audits.page import charts
 
-NAMES = {"precision-recall", "bound-recall", "reference-models", "baseline-size", "propensities"}
+NAMES = {"precision-recall", "bound-recall", "reference-models", "baseline-size", "propensities", "difference-recall"}
 
 
 def draw(count, seed):

@@ -149,7 +149,7 @@ def propensity_bound(evidence: PropensityRun, *, delta: float = 0.0, confidence:
     >>> chance = rng.uniform(0.2, 0.8, 2000)
     >>> inside = rng.random(2000) < chance
     >>> round(propensity_bound(PropensityRun(rng.normal(2 * inside - 1, 1), inside, chance)).low, 1)
-    3.5
+    4.0
     """
     if not isinstance(evidence, PropensityRun):
         raise InputError(

@@ -123,7 +123,7 @@ class PropensityRun:
             The same evidence with these limits.
 
         >>> run = PropensityRun([1.0] * 40, [1] * 30 + [0] * 10, [0.75] * 40)
-        >>> run.ordered(bins=2).limits[1][0]
+        >>> float(run.ordered(bins=2).limits[1][0])
         1.0
         """
         table = reliability(self, bins=bins, level=spent)

@@ -58,6 +58,7 @@ TAKES: Mapping[str, Mapping[str, str]] = {
     "members-only": {
         "attack.generator": "generator",
         "attack.guesses": "guesses",
+        "attack.protocol": "protocol",
         "estimate.confidence": "confidence",
         "budget.references": "references",
     },
@@ -196,6 +197,7 @@ class AttackSection(_Section):
     noise: str | None = None
     generator: str | None = None
     guesses: Count | str | None = None
+    protocol: Literal["honest", "thesis"] | None = None
 
 
 class EstimateSection(_Section):

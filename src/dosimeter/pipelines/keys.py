@@ -118,6 +118,7 @@ KEYS: Mapping[str, KeyText] = {
     "attack.noise": KeyText("noise scaled to global or local sensitivity; local is not DP", '"local"', '"global"'),
     "attack.generator": KeyText("what makes records like the members; a file can only say auto", '"auto"'),
     "attack.guesses": KeyText("how many guesses are made, or auto", "200"),
+    "attack.protocol": KeyText("honest, or thesis for the best of all thresholds beside it", '"thesis"'),
     "estimate.delta": KeyText("δ", "1e-6"),
     "estimate.confidence": KeyText("the confidence of every bound", "0.99"),
     "estimate.claim": KeyText("a claimed ε that is tested while runs come in", "1.0"),

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from dosimeter.audits.members_only.measure import LEVEL
 from dosimeter.audits.members_only.page_propensity import by_record, propensity_chart
+from dosimeter.audits.members_only.page_thesis import difference_recall, every_recall, thesis_section
 from dosimeter.audits.members_only.pair_classifier import FIRST_PART
 from dosimeter.audits.members_only.result import BaselineStrength, MembersOnlyDetails, RecallCurve
 from dosimeter.audits.page.facts import Step
@@ -145,6 +146,7 @@ CHARTS: Mapping[str, Callable[[Canvas, Audit], Spec | None]] = {
     "reference-models": reference_models,
     "baseline-size": baseline_size,
     "propensities": propensity_chart,
+    "difference-recall": difference_recall,
 }
 
 
@@ -152,6 +154,7 @@ def sections(audit: Audit, pictures: Pictures) -> list[str]:
     """The measurement, its curves, the reference models, the baseline, and how the records were used."""
     details = _details(audit)
     return [
+        thesis_section(details),
         _measured(details),
         by_record(details, pictures),
         _with_and_without(audit, details, pictures),
@@ -254,6 +257,7 @@ def _with_and_without(audit: Audit, details: MembersOnlyDetails, pictures: Pictu
         f"{'; '.join(best)}.",
         pictures,
     )
+    body += every_recall(details, pictures)
     return section("curves", "With and without the model", body)
 
 

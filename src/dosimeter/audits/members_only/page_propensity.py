@@ -46,9 +46,9 @@ def by_record(details: MembersOnlyDetails, pictures: Pictures) -> str:
     if check is None:
         return ""
     body = paragraph(
-        "ε̃ subtracts one number for all records. Here every pair of a member and a generated record counts with its own "
-        "chance, which the baselines give without the model. The result is a lower bound on ε if these chances are "
-        "right; the last column needs only their order to be right."
+        "ε̃ subtracts one number for all records. Here every pair of a member and a generated record counts with its "
+        "own chance, which the baselines give without the model. The result is a lower bound on ε if these chances "
+        "are right; the last column needs only their order to be right."
     )
     body += table(
         "Bound on the ε of replacing one record, conditional on the chances",
@@ -89,6 +89,6 @@ def _checked(check: PropensityCheck) -> str:
         return f"{fit} For all {len(check.controls)} reference models, which never saw these members, the bound is 0."
     above = sum(value > 0 for value in check.controls)
     return (
-        f"{fit} For {above} of {len(check.controls)} reference models, which never saw these members, the bound is above "
-        f"0, up to {epsilon(largest)}. This was subtracted from every bound above."
+        f"{fit} For {above} of {len(check.controls)} reference models, which never saw these members, the bound is "
+        f"above 0, up to {epsilon(largest)}. This was subtracted from every bound above."
     )

@@ -26,6 +26,8 @@ __all__ = [
     "ReferenceTest",
     "ReferenceValues",
     "TargetResult",
+    "ThesisResult",
+    "ThesisTarget",
 ]
 
 
@@ -206,11 +208,35 @@ class RealNonmembersResult(Part):
 
 
 @dataclass(frozen=True)
+class ThesisTarget(Part):
+    """One model as the thesis measures it: the best of all thresholds, and O(1) on its losses."""
+
+    name: str
+    epsilon: Positive
+    c_plus_epsilon_lb: Positive
+    recall: Rate
+    one_run: Positive
+    curve: RecallCurve
+
+
+@dataclass(frozen=True)
+class ThesisResult(Part):
+    """The thesis's protocol: what its helper is, its baseline, and every target; O(1) on real or generated records."""
+
+    helper: str
+    c_lb: Positive
+    curve: RecallCurve
+    nonmembers: str
+    targets: tuple[ThesisTarget, ...]
+
+
+@dataclass(frozen=True)
 class MembersOnlyDetails(Details):
     """What the page of a members-only audit draws.
 
     `null` holds the values of the reference models, `game` how the records were divided, `real` what real non-members
-    add, `propensities` the check of a baseline for each record; they are None where there are none.
+    add, `propensities` the check of a baseline for each record, `thesis` what its protocol gives; each is None where
+    there is none.
     """
 
     targets: tuple[TargetResult, ...]
@@ -220,6 +246,7 @@ class MembersOnlyDetails(Details):
     game: RecordCounts
     real: RealNonmembersResult | None = None
     propensities: PropensityCheck | None = None
+    thesis: ThesisResult | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,6 +261,7 @@ class MembersOnlyMetadata(TrainedMetadata):
     reference: str | None = None
     splits: tuple[Rate, ...] = ()
     generator: str | None = None
+    protocol: str | None = None
 
 
 DETAILS, METADATA = MembersOnlyDetails, MembersOnlyMetadata

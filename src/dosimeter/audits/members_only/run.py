@@ -45,6 +45,7 @@ from dosimeter.audits.members_only.result import (
     MembersOnlyMetadata,
     TargetResult,
 )
+from dosimeter.audits.members_only.thesis import PROTOCOLS, ThesisAudit, read_protocol, thesis_audit
 from dosimeter.audits.parts import ShiftEvidence
 from dosimeter.audits.result import Audit, Guard, TrainingCounts
 from dosimeter.engine import RunOptions
@@ -64,7 +65,14 @@ class SplitKeywords(TypedDict, total=False):
     filter: Callable[..., Any] | None
 
 
-class MembersOnlyKeywords(SplitKeywords, RunKeywords, total=False):
+class ProtocolKeywords(TypedDict, total=False):
+    """Whose protocol is followed, and how its helper is trained."""
+
+    protocol: str
+    helper_train: Trainer | None
+
+
+class MembersOnlyKeywords(SplitKeywords, ProtocolKeywords, RunKeywords, total=False):
     """What else `audit_members_only` takes."""
 
 
@@ -113,8 +121,10 @@ def audit_members_only(
         metadata: Notes for the page, e.g. {"unit_of_privacy": "one person"}.
         run: Where the model runs, and how many records it is asked at once.
         **options: `splits` (shares of the members for the generator, the classifiers and the audit, by default 0.4, 0.3
-            and 0.3), `audit_size` (fewer members to audit) and `filter` (a function (X, y) -> mask that drops bad
-            generated records).
+            and 0.3), `audit_size` (fewer members to audit), `filter` (a function (X, y) -> mask that drops bad
+            generated records), `protocol` ("honest", the default, or "thesis": beside the honest values, the best of
+            all thresholds without a correction, whatever the reference models say) and `helper_train` (a function
+            (X, y, seed) -> model for the thesis's helper; a scikit-learn target is cloned).
 
     Returns:
         The audit, ε̃ of the first model first.
@@ -126,8 +136,11 @@ def audit_members_only(
     """
     rest: dict[str, Any] = dict(options)
     division = {key: rest.pop(key) for key in SplitKeywords.__annotations__ if key in rest}
+    protocol = {key: rest.pop(key) for key in ProtocolKeywords.__annotations__ if key in rest}
     where = RunOptions.read(run, rest, caller="audit_members_only")
+    read_protocol(protocol.get("protocol", PROTOCOLS[0]), protocol.get("helper_train"))
     setup = _setup(model, helper, nonmembers, reference, references, repeats, guesses, confidence, seed)
+    setup = replace(setup, **protocol)
     notes = plain(check.mapping("metadata", metadata, "pass e.g. {'unit_of_privacy': 'one person'}"))
     seeds = StageSeeds.of(setup.seed)
     records = split_records(
@@ -163,6 +176,8 @@ class MembersOnlySetup:
     guesses: str | int
     confidence: float
     seed: int
+    protocol: str = PROTOCOLS[0]
+    helper_train: Trainer | None = None
 
     def with_guesses_up_to(self, pairs: int) -> MembersOnlySetup:
         """The same, with a number of guesses that was checked against the number of pairs."""
@@ -197,6 +212,7 @@ class _MeasuredTargets:
     baseline: Baseline
     strength: BaselineStrength
     by_record: PropensityBounds
+    thesis: ThesisAudit | None
     coins: int
 
 
@@ -245,9 +261,22 @@ def _measured(
 ) -> _MeasuredTargets:
     """Train baseline and attack, and measure every target with the same coins."""
     classifier = pair_classifier(records, seed=seeds.classifier)
+    asked = {label: classifier.ask(target, run) for label, target in setup.targets.items()}
+    thesis = None
+    if setup.protocol == "thesis":
+        thesis = thesis_audit(
+            setup.targets,
+            asked,
+            classifier,
+            real,
+            helper_train=setup.helper_train,
+            confidence=setup.confidence,
+            seed=seeds.helper,
+            coins=seeds.coins,
+            run=run,
+        )
     helpers = _helpers(classifier, real, seeds.helper)
     baseline = train_baselines(classifier, helpers[setup.helper], setup.references, setup.trainer, seeds.references)
-    asked = {label: classifier.ask(target, run) for label, target in setup.targets.items()}
     level, guesses = 1.0 - setup.confidence, setup.guesses
     if guesses == "auto":
         guesses = choose_guesses(classifier, [(*baseline.shared, own) for own in asked.values()], baseline, level)
@@ -273,7 +302,7 @@ def _measured(
         confidence=setup.confidence,
         seed=seeds.coins,
     )
-    return _MeasuredTargets(estimates, rows, baseline, strength, by_record, seeds.coins)
+    return _MeasuredTargets(estimates, rows, baseline, strength, by_record, thesis, seeds.coins)
 
 
 def _helpers(classifier: PairClassifier, real: AuditRecords | None, seed: int) -> dict[str, Answers | None]:
@@ -311,8 +340,11 @@ def _assembled(
 ) -> Audit:
     """Put everything into one audit, the warnings at its headline."""
     head = measured.estimates[0]
-    head = replace(head, warnings=(*head.warnings, *_warnings(setup, records, measured.strength)))
+    thesis = () if measured.thesis is None else measured.thesis.warnings
+    head = replace(head, warnings=(*head.warnings, *_warnings(setup, records, measured.strength), *thesis))
     estimates = (head, *measured.estimates[1:], *(() if beyond is None else beyond.estimates))
+    if measured.thesis is not None:
+        estimates = (*estimates, *measured.thesis.estimates)
     c_lb = measured.targets[0].c_lb
     return Audit(
         estimates=estimates,
@@ -327,6 +359,7 @@ def _assembled(
             game=records.counts,
             real=None if beyond is None else beyond.result,
             propensities=measured.by_record.check,
+            thesis=None if measured.thesis is None else measured.thesis.result,
         ),
         metadata=metadata,
     )
@@ -373,6 +406,7 @@ def _metadata(
         reference="given" if setup.trainer is not None else "default",
         splits=tuple(splits),
         generator=records.counts.generator,
+        protocol=setup.protocol,
     )
 
 

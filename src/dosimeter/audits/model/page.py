@@ -9,8 +9,8 @@ from dosimeter.audits.page import facts
 from dosimeter.audits.page.facts import Step
 from dosimeter.audits.result import Audit
 from dosimeter.audits.scores.result import ScoresDetails, ScoresMetadata
-from dosimeter.estimate import percent
-from dosimeter.report.markup import epsilon, paragraph, section, share, table, whose
+from dosimeter.estimate import Estimate, percent
+from dosimeter.report.markup import bullets, epsilon, paragraph, section, share, table, whose
 
 if TYPE_CHECKING:
     from dosimeter.report.canvas import Canvas, Spec
@@ -26,6 +26,7 @@ def sections(audit: Audit, pictures: Pictures) -> list[str]:
         return []
     asked = _asked(meta)
     found: list[str] = [section("asked", "How the model was asked", paragraph(asked))] if asked else []
+    found += [_despite(estimate) for estimate in audit.estimates if estimate.method == "propensity"]
     if not details.attacks:
         return found
     return [*found, _calibrated(audit, details) if meta.references is None else _references(audit, details, meta)]
@@ -85,6 +86,18 @@ def _asked(meta: ScoresMetadata) -> str:
             f"{rates.replace(' are right', ' have all labels right')}"
         )
     return ""
+
+
+def _despite(estimate: Estimate) -> str:
+    """What can be said although members and non-members differ."""
+    body = paragraph(
+        "Members and non-members differ without the model, so the headline may be the difference and not the model. "
+        "Classifiers that never saw the model say how likely each record is a member. With these chances the guesses "
+        "about pairs of a member and a non-member give a bound of their own."
+    )
+    return section(
+        "despite", "What can be said despite the shift", body + paragraph(estimate.claim) + bullets(estimate.warnings)
+    )
 
 
 def _calibrated(audit: Audit, details: ScoresDetails) -> str:

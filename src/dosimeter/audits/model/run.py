@@ -31,10 +31,11 @@ from dosimeter.audits.parts import ShiftEvidence, numbers
 from dosimeter.audits.result import Audit, Distributions, ExposedRecord, RecordRisk, Roc, StarCurve
 from dosimeter.audits.scores import audit_scores
 from dosimeter.audits.scores.result import Accuracy, ErrorSize, Fingerprints, ScoresMetadata
+from dosimeter.audits.shift.despite import bound_despite_shift
 from dosimeter.audits.shift.guard import Guard, check_shift
 from dosimeter.engine import RunOptions
 from dosimeter.engine.options import RunKeywords
-from dosimeter.estimate import plain
+from dosimeter.estimate import Estimate, plain
 from dosimeter.estimators.epsilon_star import transformed_losses
 from dosimeter.estimators.goodness_of_fit import goodness_of_fit
 from dosimeter.estimators.rates import Threshold
@@ -187,12 +188,15 @@ def audit_model(
     )
     star = None if plain_audit.curve is None else star_curve(plain_audit.curve, delta)
     scores, loss_scores = sides_of(evidence), sides_of(by_loss)
+    # Ranks of a calibrated score hide how large a lead is, so without references the loss itself ranks the pairs.
+    despite = _despite_shift(pool, verdict, loss_scores if train_references is None else scores, at, seed)
     relations = [estimate.neighbours or "" for estimate in audit.estimates if estimate.method == audit.headline.method]
     upper, missing = guarantees(mechanism, delta, relations, evidence.unit)
     region, risk = both_sides(audit.estimates, upper, evidence.unit)
     assert isinstance(audit.metadata, ScoresMetadata)
     return replace(
         audit,
+        estimates=(*audit.estimates, *despite),
         guard=verdict,
         upper=upper,
         region=region,
@@ -321,6 +325,15 @@ def _guard(pool: Pool, confidence: float, seed: int) -> Guard:
         confidence=confidence if pool.included is None else max(confidence, COINS_CONFIDENCE),
         seed=seed,
     )
+
+
+def _despite_shift(pool: Pool, verdict: Guard, scores: Scores, at: At, seed: int) -> tuple[Estimate, ...]:
+    """What can be said although members and non-members differ; nothing for persons, and for coins, which decide."""
+    if not verdict.shift or pool.included is not None or pool.groups is not None:
+        return ()
+    labels = pool.guard_labels()
+    found = bound_despite_shift(pool.inside[0], pool.outside[0], scores, labels=labels, **at, seed=seed)
+    return () if found is None else (found,)
 
 
 def _fit(scores: Scores, seed: int) -> dict[str, Any] | None:

@@ -84,6 +84,15 @@ def blind_baseline(
     return Blind((halves[0], halves[1]), auc, max(0.0, auc - reach), min(1.0, auc + reach), p_value)
 
 
+def cross_fitted_log_odds(views: Views, member: BoolArray, fold: IntArray) -> FloatArray:
+    """The mean log-odds of the candidates for each record, fitted on the other folds."""
+    found = np.empty(member.size)
+    for own in np.unique(fold):
+        train, test = np.flatnonzero(fold != own), np.flatnonzero(fold == own)
+        found[test] = np.mean([_fit_and_score(name, views, member, train, test) for name in CANDIDATES], axis=0)
+    return found
+
+
 def _stratified(member: BoolArray, share: float, rng: np.random.Generator) -> BoolArray:
     """A random part that holds the given share of both kinds."""
     chosen = np.zeros(member.size, bool)
