@@ -14,6 +14,7 @@ from members_games import WORDS, draw, memoriser, sampler
 from scipy import stats
 
 from dosimeter import Audit, InputError, OneRun, Validity, audit_members_only, fair_coins
+from dosimeter.attacks.labeler import label
 from dosimeter.attacks.references import reference
 from dosimeter.attacks.stacked import Content, class_columns, content_scores, joined, token_columns
 from dosimeter.audits.members_only.measure import bounds_of_draws
@@ -301,6 +302,37 @@ def test_coins_show_one_of_each_pair(seed):
     assert isinstance(evidence, OneRun) and evidence.mask_seed == seed
     np.testing.assert_array_equal(evidence.scores >= 0, evidence.included)
     np.testing.assert_array_equal(np.where(evidence.included, real, made), evidence.scores)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_generated_records_without_labels_are_labelled(given):
+    """The label depends on two columns; the labeler learns that from the generator's members alone."""
+    X, y = draw(600, 1)
+    names = np.array(["no", "yes"])[y]
+    records = {"generated": draw(900, 9)[0]} if given else {"generator": lambda count, seed: draw(count, seed)[0]}
+    found = split_records((X, names), splits=(0.4, 0.3, 0.3), audit_size=None, seed=2, **records)
+    made = found.for_helper
+    assert set(made.y) == {"no", "yes"}
+    agree = np.mean((made.X[:, 0] + made.X[:, 1] > 0) == (made.y == "yes"))
+    assert agree > 0.7  # that of the members is 0.78
+    assert any("came without labels" in warning for warning in found.warnings)
+
+
+def test_texts_and_images_are_labelled_too():
+    texts = [f"{WORDS[i % 6]} {WORDS[i % 5]} {'good' if i % 2 else 'bad'}" for i in range(200)]
+    found = label(Content("text", texts, np.arange(200) % 2), Content("text", ["so good", "so bad"] * 20, None), seed=0)
+    assert found.accuracy > 0.9 and np.mean(found.codes == np.arange(1, 41) % 2) > 0.8
+    dark = np.random.default_rng(0).random((200, 4, 4, 1)) * 0.2
+    dark[::2] += 0.8
+    shown = Content("image", dark[:50], None)
+    for torch in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("dosimeter.attacks.labeler.has_torch", lambda torch=torch: torch)
+            codes = label(Content("image", dark, np.arange(200) % 2), shown, seed=0).codes
+        assert np.mean(codes == np.arange(50) % 2) > 0.9
+    with pytest.raises(InputError, match="too many to train a labeler"):
+        label(Content("image", dark, np.arange(200)), shown, seed=0)
+    assert label(Content("image", dark, np.full(200, 3)), shown, seed=0).codes.tolist() == [3] * 50
 
 
 def test_filter_is_used_and_reported():

@@ -77,7 +77,9 @@ def test_a_generator_that_repeats_itself_is_refused():
 
 def test_other_shapes_missing_labels_and_nan_are_refused():
     refuse("shape", generator=lambda count, seed: (np.ones((count, 3)), np.zeros(count, int)))
-    refuse("must return", generator=lambda count, seed: np.ones((count, 4)))
+    several = GOOD[0], np.stack([GOOD[1], 1 - GOOD[1]], axis=1)
+    refuse("one label for each record", members=several)
+    refuse("repeat another one", generator=lambda count, seed: np.ones((count, 4)))
     refuse("no labels", members=(GOOD[0], None))
     bad = GOOD[0].copy()
     bad[3, 1] = np.inf

@@ -17,6 +17,7 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
+from dosimeter.attacks.labeler import label
 from dosimeter.attacks.stacked import Content
 from dosimeter.audits.members_only.result import RecordCounts
 from dosimeter.audits.shift.records import Records, read_records, record_hashes
@@ -56,12 +57,19 @@ class GeneratedRecords:
     reason: str
     filtered: int
     sampled: int
+    labelled: float | None = None  # how often the labeler is right, where there was one
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        if not self.filtered or self.generator == GIVEN:
-            return ()
-        return (f"the filter dropped {self.filtered} of {self.sampled} generated records",)
+        found = []
+        if self.filtered and self.generator != GIVEN:
+            found.append(f"the filter dropped {self.filtered} of {self.sampled} generated records")
+        if self.labelled is not None:
+            found.append(
+                "the generated records came without labels; a classifier trained on the generator's members, right for "
+                f"{100 * self.labelled:.3g} % of others, labelled them"
+            )
+        return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -107,11 +115,11 @@ def generated_records(
     """
     most = needed + math.ceil(SPARE * needed)
     if source.generated is not None:
-        return _given(source, needed, most)
+        return _given(source, members, needed, most, fitting)
     sampler, name, reason = _sampler(source.generator, members, fitting)
-    ask, have, dropped = most, 0, 0
+    ask, have, dropped, right = most, 0, 0, None
     for turn in range(1 if source.keep is None else ROUNDS):
-        X, y = _labelled(sampler(ask, sampling + turn), members[1])
+        X, y, right = _labelled(sampler(ask, sampling + turn), members, fitting)
         if len(X) < ask:
             raise InputError(f"generator was asked for {ask} records and gave {len(X)}; it must give all of them.")
         X, y, dropped = _kept(X, y, source.keep)
@@ -125,11 +133,15 @@ def generated_records(
             "improve the generator."
         )
     first = np.arange(min(have, most))
-    return GeneratedRecords(take_rows(X, first), take_rows(y, first), name, reason, dropped, have + dropped)
+    return GeneratedRecords(take_rows(X, first), take_rows(y, first), name, reason, dropped, have + dropped, right)
 
 
-def _given(source: NonmemberSource, needed: int, most: int) -> GeneratedRecords:
-    X, y = dataset(source.generated)
+def _given(source: NonmemberSource, members: tuple[Any, Any], needed: int, most: int, seed: int) -> GeneratedRecords:
+    given, right = source.generated, None
+    bare = isinstance(given, np.ndarray) or hasattr(given, "iloc")
+    X, y = dataset((given, None) if bare else given)
+    if y is None and members[1] is not None:
+        X, y, right = _labelled(X, members, seed)
     X, y, dropped = _kept(X, y, source.keep)
     have = len(X)
     if have < needed:
@@ -138,7 +150,7 @@ def _given(source: NonmemberSource, needed: int, most: int) -> GeneratedRecords:
             f"audit need {needed}; pass at least {needed}."
         )
     first = np.arange(min(have, most))
-    return GeneratedRecords(take_rows(X, first), take_rows(y, first), GIVEN, "", dropped, have + dropped)
+    return GeneratedRecords(take_rows(X, first), take_rows(y, first), GIVEN, "", dropped, have + dropped, right)
 
 
 def _sampler(generator: Any, members: tuple[Any, Any], seed: int) -> tuple[Callable[[int, int], Any], str, str]:
@@ -165,11 +177,22 @@ def _sampler(generator: Any, members: tuple[Any, Any], seed: int) -> tuple[Calla
     )
 
 
-def _labelled(made: Any, y: Any) -> tuple[Any, Any]:
-    if (isinstance(made, tuple) and len(made) == 2) != (y is not None):
-        form = "(X, y)" if y is not None else "records without labels"
-        raise InputError(f"generator must return {form}, as the members are; got {check.show(made)}.")
-    return dataset(made if y is not None else (made, None))
+def _labelled(made: Any, members: tuple[Any, Any], seed: int) -> tuple[Any, Any, float | None]:
+    """Generated records with labels; where they came without, a classifier of the members gives them."""
+    pair = isinstance(made, tuple) and len(made) == 2
+    if members[1] is None:
+        if pair:
+            raise InputError(
+                f"generator must return records without labels, as the members are; got {check.show(made)}."
+            )
+        return (*dataset((made, None)), None)
+    if pair:
+        return (*dataset(made), None)
+    X, _ = dataset((made, None))
+    form = read_both((members[0], None), GeneratedRecords(X, None, "", "", 0, 0))
+    names, codes = np.unique(np.asarray(members[1]), return_inverse=True)
+    found = label(Content(form.kind, form.members, codes), Content(form.kind, form.nonmembers, None), seed=seed)
+    return X, names[found.codes], found.accuracy
 
 
 def _kept(X: Any, y: Any, keep: Callable[..., Any] | None) -> tuple[Any, Any, int]:

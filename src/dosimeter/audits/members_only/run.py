@@ -103,7 +103,8 @@ def audit_members_only(
     Args:
         model: Whatever `audit_model` takes, or a mapping of names to models that share one baseline.
         members: (X, y), or texts. The model was trained on all of them.
-        generator: "auto", an object with `fit` or `sample`, or a function (count, seed) -> records.
+        generator: "auto", an object with `fit` or `sample`, or a function (count, seed) -> records. Records without
+            classes get some from a classifier that is trained on the generator's members.
         generated: Generated records, instead of a generator.
         nonmembers: Real non-members of the same kind.
         helper: What the helper model, which baseline and attack both see, is trained on: "generated" records, "real"
