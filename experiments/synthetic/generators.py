@@ -114,7 +114,7 @@ class Mst:
     epsilon: float
     rows: int
     bins: int = 12
-    steps: int = 150
+    steps: int = 1500  # 150 were too few: pairs of columns came out nearly independent
 
     def __call__(self, records: pd.DataFrame, seed: int) -> pd.DataFrame:
         """Measure, estimate, sample."""

@@ -45,7 +45,7 @@ GENERATORS = {
     "Chow–Liu tree": (5, 8),
     "independent columns": (5, 8),
     "copulas (package)": (1, 8),
-    "MST, ε=∞": (1, 8),
+    "MST, ε=∞": (1, 2),
     "MST, ε=10": (1, 2),
     "MST, ε=1": (1, 2),
     "CTGAN 10 epochs": (1, 2),
