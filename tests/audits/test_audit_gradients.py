@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -162,21 +161,6 @@ def test_yeom_by_hand():
     assert found[1:] == pytest.approx((0.5, 2 / 3))
     one_column = answers((logits[:, 1] - logits[:, 0])[:, None], asked, np.array([True, True, True, False]))
     assert one_column == pytest.approx(found)
-
-
-def test_the_experiment_of_the_paper_runs():
-    """The quick setting of experiments/identifiability: the paper's noise, so ε′ is read by the paper's accountant."""
-    experiment = runpy.run_path(str(Path(__file__).parents[2] / "experiments" / "identifiability" / "run.py"))
-    setting = experiment["settings"]()["digits"]
-    rows = [
-        experiment["measure"](setting, repetitions=40, scale=scale, workers=1, progress=False)
-        for scale in ("local", "global")
-    ]
-    assert rows[0]["epsilon_sensitivities"] == pytest.approx(rows[0]["epsilon"], rel=0.01)
-    assert rows[0]["trajectory"] == pytest.approx(rows[0]["expected"], rel=1e-6)
-    assert rows[1]["trajectory"] < rows[0]["trajectory"]
-    assert rows[1]["epsilon_sensitivities"] < rows[1]["epsilon"]
-    assert len(experiment["table"](rows).splitlines()) == 4
 
 
 # --- noise and target -------------------------------------------------------------------------------------
