@@ -10,6 +10,7 @@ from dosimeter import InputError, OneRun, Scores, Validity, fair_coins, lower_bo
 from dosimeter.estimators.headline import Bins, coins, coins_bound, pools_bound, rank_bins
 from dosimeter.estimators.headline.learning import Learner, View
 from dosimeter.estimators.headline.pools import _Search, leaks_of
+from dosimeter.estimators.lower_bound import proven_epsilon
 
 
 def coins_case(seed: int, records: int, mu: float) -> tuple[np.ndarray, np.ndarray]:
@@ -266,3 +267,12 @@ if __name__ == "__main__":
         print(f"coins: {lower_bound(OneRun(*case[:2]), delta=case[2]).low:.6f}, was {case[3]}")
     for case in test_pools.pytestmark[0].args[1]:
         print(f"pools: {lower_bound(case[0], delta=case[1], neighbours=case[2]).low:.6f}, was {case[3]}")
+
+
+def test_the_number_alone_is_that_of_the_estimate():
+    rng = np.random.default_rng(3)
+    scores = Scores(rng.normal(1, 1, 90), rng.normal(0, 1, 130).round(1))
+    coins = OneRun(rng.normal(size=101) + (inside := rng.random(101) < 0.5), inside)
+    for evidence in (scores, Scores(scores.members, scores.nonmembers, independent=True), coins):
+        for options in ({}, {"delta": 1e-3, "confidence": 0.9, "neighbours": "add/remove"}):
+            assert proven_epsilon(evidence, **options) == lower_bound(evidence, **options).low

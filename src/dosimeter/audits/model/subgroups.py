@@ -16,7 +16,7 @@ from dosimeter.audits.parts import known
 from dosimeter.audits.result import Subgroup
 from dosimeter.estimate import plain
 from dosimeter.estimators.limits import auc_with_error
-from dosimeter.estimators.lower_bound import lower_bound
+from dosimeter.estimators.lower_bound import proven_epsilon
 from dosimeter.evidence import OneRun, Scores
 
 LEAST = 20  # records of each kind below which a group is not looked at
@@ -95,7 +95,7 @@ def _row(scores: Scores, which: _Group, delta: float, confidence: float, by_coin
     group = Scores(scores.members[inside], scores.nonmembers[outside])
     pooled = np.concatenate([group.members, group.nonmembers])
     coins = OneRun(pooled, np.arange(pooled.size) < group.members.size) if by_coins else None
-    bound = lower_bound(group if coins is None else coins, delta=delta, confidence=confidence)
+    epsilon = proven_epsilon(group if coins is None else coins, delta=delta, confidence=confidence)
     auc, error = auc_with_error(group)
     p_value = 1.0
     if min((~inside).sum(), (~outside).sum()) >= LEAST:
@@ -106,10 +106,10 @@ def _row(scores: Scores, which: _Group, delta: float, confidence: float, by_coin
         value=which.value,
         members=group.members.size,
         nonmembers=group.nonmembers.size,
-        epsilon=plain(bound.low),
+        epsilon=plain(epsilon),
         p_value=p_value,
         flagged=False,
-        neighbours=bound.neighbours,
+        neighbours="add/remove" if by_coins else "replace",
         auc=auc,
     )
 

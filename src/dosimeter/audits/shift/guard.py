@@ -17,7 +17,7 @@ from dosimeter.audits.result import Guard, at_most, copies_in_words, p_in_words,
 from dosimeter.audits.shift.blind import Blind, blind_baseline, views_of
 from dosimeter.audits.shift.copies import Copies, NearCopies, exact_copies, near_copies
 from dosimeter.audits.shift.records import Records, read_records, thumbnails
-from dosimeter.estimators.lower_bound import lower_bound
+from dosimeter.estimators.lower_bound import proven_epsilon
 from dosimeter.evidence import OneRun
 
 __all__ = ["Guard", "check_mask", "check_shift", "class_balance_p"]
@@ -186,7 +186,7 @@ def _with_blind(evidence: ShiftEvidence, blind: Blind, confidence: float, draws:
             "a weak shift can go unseen at this confidence",
         )
     # The better of the two halves' bounds, each at half of the level: a bound on what no model can have leaked.
-    bounds = [lower_bound(half.scores, confidence=(1 + confidence) / 2).low for half in blind.halves]
+    bounds = [proven_epsilon(half.scores, confidence=(1 + confidence) / 2) for half in blind.halves]
     return replace(
         evidence,
         auc=blind.auc,

@@ -15,7 +15,7 @@ from scipy import special
 
 from dosimeter._validate import BoolArray, FloatArray
 from dosimeter.estimate import Level
-from dosimeter.estimators.lower_bound import lower_bound
+from dosimeter.estimators.lower_bound import proven_epsilon
 from dosimeter.evidence import OneRun
 
 SURE = 0.9  # share of members, among the references' records above a cut, from which ties are tried at all
@@ -75,4 +75,4 @@ def best_form(scores: FloatArray, masks: BoolArray, level: Level) -> tuple[str, 
 def _proven(scores: FloatArray, masks: BoolArray, level: Level) -> float:
     """What is proven about the references, on average."""
     rows = zip(scores, masks, strict=True)
-    return float(np.mean([lower_bound(OneRun(one, mask, None), **level).low for one, mask in rows]))
+    return float(np.mean([proven_epsilon(OneRun(one, mask, None), **level) for one, mask in rows]))
