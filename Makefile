@@ -7,8 +7,9 @@ SIZE ?= full
 # The PyTorch that tests and reproductions install first: a looser request pulls gigabytes of CUDA packages on Linux.
 TORCH ?= torch==2.13.0
 CORE := .venv-core
-# Ray gives its servers 30 s to start, which a slow or busy machine misses.
-SUITE := OMP_NUM_THREADS=1 RAY_gcs_server_port_wait_time_s=180 RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S=180
+# Ray gives its servers 30 s to start, which a slow or busy machine misses. Some virtual machines announce AMX and stop a
+# program that uses it, which torch does for bfloat16.
+SUITE := OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 RAY_gcs_server_port_wait_time_s=180 RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S=180
 
 .PHONY: demo test test-core coverage chaos lint bench docs notebooks dist journeys reproduce coverage-table tables picture clean
 

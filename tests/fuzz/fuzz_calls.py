@@ -14,6 +14,7 @@ RNG = np.random.default_rng(0)
 COINS = np.random.default_rng(1).random(60) < 0.5
 SCORES = dm.Scores(RNG.normal(1, 1, 40), RNG.normal(0, 1, 30))
 RUNS = dm.OneRun(RNG.normal(1.0 * COINS), COINS)
+UNEQUAL = dm.PropensityRun(RNG.normal(2.0 * COINS - 1), COINS, np.where(COINS, 0.6, 0.45))
 COUNTS = dm.Counts(tp=30, fn=10, fp=5, tn=25)
 LOSSES = RNG.gamma(2, 5, 50), RNG.gamma(3, 5, 50)
 LOWER = dm.clopper_pearson(COUNTS, delta=1e-5)
@@ -91,6 +92,7 @@ JUNK = [
     *(
         SCORES,
         RUNS,
+        UNEQUAL,
         COUNTS,
         LOWER,
         UPPER,
@@ -207,6 +209,24 @@ CALLS = {
         dm.one_run,
         {"evidence": RUNS, "delta": 1e-5, "confidence": 0.9, "guesses": "ranked", "method": "betting"},
     ),
+    "PropensityRun": (
+        dm.PropensityRun,
+        {
+            "scores": [1.0, -2.0],
+            "included": [1, 0],
+            "propensities": [0.6, 0.5],
+            "limits": None,
+            "spent": 0.0,
+            "slack": 0.0,
+            "neighbours": "add/remove",
+        },
+    ),
+    "PropensityRun.from_pairs": (
+        dm.PropensityRun.from_pairs,
+        {"scores": ([2.0, 0.1], [0.3, 0.2]), "log_odds": ([1.0, 0.0], [0.5, 0.4]), "spent": 0.005},
+    ),
+    "PropensityRun.ordered": (UNEQUAL.ordered, {"bins": 2, "spent": 0.005}),
+    "propensity_bound": (dm.propensity_bound, {"evidence": UNEQUAL, "delta": 1e-5, "confidence": 0.9}),
     "panoramia": (
         dm.panoramia,
         {"baseline": RUNS, "attack": RUNS, "confidence": 0.9, "guesses": "ranked", "resamples": 5, "seed": 0},

@@ -8,7 +8,7 @@ import pytest
 import sample_models
 
 from dosimeter import InputError, RunOptions, audit_training
-from dosimeter.training import Neighbour, Privacy, Recipe, train_many
+from dosimeter.training import Neighbour, Privacy, Recipe, devices, train_many
 from dosimeter.training.draws import Draws
 from dosimeter.training.groups import started, train
 
@@ -199,6 +199,14 @@ def test_mixed_precision_keeps_the_clipping_norm(factory, strategy):
         was = started(factory, Draws(start, recipe, np.arange(1)).start).state_dict()
         square = sum(((one.state[name].astype(float) - was[name].double().numpy()) ** 2).sum() for name in was)
         assert np.sqrt(square) <= 1e-3 * (1 + 1e-3)  # single precision of weights near 1, not the 2⁻⁸ of bfloat16
+
+
+def test_a_processor_that_stops_bfloat16_is_noticed_before_any_training(monkeypatch):
+    monkeypatch.setattr(devices, "_TRIAL", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
+    devices._has_bfloat16.cache_clear()
+    with pytest.raises(InputError, match=r"bf16.*ONEDNN_MAX_CPU_ISA"):
+        train_many(sample_models.dense_net, Recipe(steps=2, precision="bf16"), (X, Y), MEMBERS, [1, 2, 3])
+    devices._has_bfloat16.cache_clear()
 
 
 def test_mixed_precision_falls_to_a_path_that_can():

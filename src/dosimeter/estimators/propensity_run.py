@@ -53,7 +53,8 @@ class PropensityRun:
         spent = check.within("spent", self.spent, 0.0, 1.0, "pass the level of the limits, e.g. 0.005", include="[)")
         slack = check.within("slack", self.slack, 0.0, math.inf, "pass how far log-odds may be wrong", include="[)")
         point = _chances("propensities", self.propensities, scores.size)
-        low, high = (point, point) if self.limits is None else (_ends(side, scores.size) for side in self.limits)
+        sides = (point, point) if self.limits is None else _two("limits", self.limits)
+        low, high = (_ends(side, scores.size) for side in sides)
         if included.size != scores.size or (low > point).any() or (point > high).any():
             raise InputError(
                 f"scores has {scores.size} records and included {included.size}, and limits must enclose the "
@@ -89,14 +90,14 @@ class PropensityRun:
         >>> run.included.tolist(), run.neighbours
         ([True, False], 'replace')
         """
-        sides = [check.finite_array("scores", side) for side in scores]
-        odds = [check.finite_array("log_odds", side) for side in log_odds]
-        if len({side.size for side in (*sides, *odds)}) != 1 or len(sides) != 2 or len(odds) != 2:
+        sides = [check.finite_array("scores", side) for side in _two("scores", scores)]
+        odds = [check.finite_array("log_odds", side) for side in _two("log_odds", log_odds)]
+        if len({side.size for side in (*sides, *odds)}) != 1:
             sizes = ", ".join(str(side.size) for side in (*sides, *odds))
             raise InputError(
                 f"scores and log_odds hold {sizes} records; pass as many members as non-members, in pairs."
             )
-        spent = check.within("spent", spent, 0.0, 1.0, "pass a small level, e.g. 0.005", include="()")
+        spent = check.within("spent", spent, 1e-9, 1.0, "pass a small level, e.g. 0.005", include="[)")
         ahead, lead = odds[0] - odds[1], sides[0] - sides[1]
         first = np.where(ahead != 0, ahead > 0, lead > 0)  # whether the member comes first; no label decides the order
         low, slope, high = slope_interval(np.abs(ahead), first, spent)
@@ -131,6 +132,12 @@ class PropensityRun:
         high = np.concatenate([[row.high for row in table.bins[1:]], [1.0]])[table.place]
         inside = np.clip(self.propensities, np.maximum(low, 1e-15), np.minimum(high, 1.0 - 1e-15))
         return replace(self, propensities=inside, limits=(np.minimum(low, inside), high), spent=spent)
+
+
+def _two(name: str, values: Any) -> tuple[Any, Any]:
+    if not isinstance(values, (tuple, list)) or len(values) != 2:
+        raise InputError(f"{name} must be a pair of arrays, got {check.show(values)}; pass (first, second).")
+    return values[0], values[1]
 
 
 def _chances(name: str, values: Any, size: int) -> FloatArray:

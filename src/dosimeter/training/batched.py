@@ -124,7 +124,7 @@ def train_many(
     torch_module()
     x, y, members, numbers = arguments.checked(data, memberships, seeds, recipe, neighbour)
     if not str(engine).startswith("ray"):  # a cluster may have the GPUs that this machine lacks
-        require_device(recipe.device)
+        require_device(recipe.device, recipe.precision)
     known, template = _known(factory, key, store), groups.started(factory, 0, recipe.precision)
     observe = evaluate_on.function if isinstance(evaluate_on, Observed) else None
     x, asked = arguments.suited(template, recipe, x, y, evaluate_on)

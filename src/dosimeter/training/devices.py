@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from dosimeter import _validate as check
@@ -28,10 +31,16 @@ def check_device_name(value: Any) -> str | None:
     return str(value)
 
 
-def require_device(name: str | None) -> None:
-    """Refuse a device that this machine does not have."""
+def require_device(name: str | None, precision: str | None = None) -> None:
+    """Refuse a device that this machine does not have, and a precision that would stop the program on it."""
     kind = device_kind(check_device_name(name))
     if kind == "cpu":
+        if precision == "bf16" and not _has_bfloat16():
+            raise InputError(
+                "precision='bf16', but a product in bfloat16 stops a program on this processor (some virtual machines "
+                "announce AMX and forbid it); pass precision='float32', or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 "
+                "before Python starts."
+            )
         return
     torch = torch_module()
     found = getattr(torch, kind)
@@ -45,6 +54,22 @@ def require_device(name: str | None) -> None:
     number = int(name.partition(":")[2] or 0)
     if number >= count:
         raise InputError(f"device={name!r}, but this machine has {count} of that kind, counted from 0; pass another.")
+
+
+_TRIAL = """
+import torch
+layer = torch.nn.Linear(64, 64)
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    found = layer(torch.ones(16, 64))
+found.float().sum().backward()
+"""
+
+
+@cache
+def _has_bfloat16() -> bool:
+    """Whether a process of its own survives a product in bfloat16: an illegal instruction cannot be caught."""
+    done = subprocess.run([sys.executable, "-c", _TRIAL], capture_output=True, check=False)
+    return done.returncode >= 0
 
 
 def gpus_of(name: str | None) -> int:
