@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from dosimeter import InputError
+from dosimeter._progress import TaskProgress, duration
 from dosimeter.engine import DamagedEntryWarning, DiskFullError, Store, Task, run
 from dosimeter.engine import driver as driver_module
-from dosimeter.engine.progress import TaskProgress, duration
 from dosimeter.engine.work import Inline
 
 X = {"x": np.arange(10.0)}

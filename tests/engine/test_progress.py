@@ -10,9 +10,8 @@ import pytest
 
 import dosimeter as dm
 from dosimeter import _progress
-from dosimeter._progress import Progress, next_stage, silence, stages
+from dosimeter._progress import Progress, TaskProgress, next_stage, silence, stages
 from dosimeter.engine import Task, run
-from dosimeter.engine.progress import TaskProgress
 
 
 def remembers(indices, seed):

@@ -60,7 +60,7 @@ def test_the_verdict_is_said_in_words_and_colour_before_any_epsilon(name: str) -
     make, standing, heading = VERDICTS[name]
     audit = make()
     assert facts.standing(audit) is standing
-    said, lead = verdict_words(audit)
+    said, lead = verdict_words(audit, facts.verdict(audit))
     assert said == heading and "ε" not in said + lead
     page = audit_page.to_html(audit)
     assert f'<div class="verdict {standing}"><p>' in page and f">{heading}</h2>" in page
@@ -79,7 +79,8 @@ def test_a_condition_of_the_bound_is_part_of_the_verdict() -> None:
         heads = tuple(
             dataclasses.replace(e, validity=validity) if e.method == "lower-bound" else e for e in audit.estimates
         )
-        heading, lead = verdict_words(dataclasses.replace(audit, estimates=heads))
+        changed = dataclasses.replace(audit, estimates=heads)
+        heading, lead = verdict_words(changed, facts.verdict(changed))
         assert told in lead and (", if " in heading) == bool(told)
         assert "This holds" in lead or not told
 
@@ -91,7 +92,7 @@ def test_none_proven_is_never_none() -> None:
     assert f"Could have been proven ε ≥ {most:.4g}" in text and "would have proven one" in text
     few = audit_scores(Scores([1.0], [0.0]), resamples=0)
     assert facts.standing(few) is Standing.NONE
-    assert "No attack on so few records could have proven one" in verdict_words(few)[1]
+    assert "No attack on so few records could have proven one" in verdict_words(few, facts.verdict(few))[1]
 
 
 def test_the_three_cards_and_the_picture_are_about_one_pair() -> None:

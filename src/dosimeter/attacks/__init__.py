@@ -10,8 +10,7 @@ from dosimeter.attacks.classifier import learned
 from dosimeter.attacks.likelihood import lira
 from dosimeter.attacks.regression import quantile_regression
 from dosimeter.attacks.relative import informia, rmia
-from dosimeter.attacks.rotation import leave_one_out
-from dosimeter.attacks.table import ATTACKS, MINIMUM, SHADOW_ATTACKS, AttackRow
+from dosimeter.attacks.table import ATTACKS, MINIMUM, SHADOW_ATTACKS, AttackRow, leave_one_out
 from dosimeter.attacks.text import mean_log_probability, min_k, min_k_plus_plus, reference_ratio, zlib_ratio
 from dosimeter.attacks.threshold import loss, watson
 from dosimeter.attacks.white_box import WhiteBox, last_layer_gradient

@@ -15,8 +15,7 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.attacks.choosing import Need, auto_variance, require_models
-from dosimeter.attacks.moments import Moments, block_sides, counts, sides, without_one
-from dosimeter.attacks.signals import Array, blocks, read_signals
+from dosimeter.attacks.signals import Array, Moments, block_sides, blocks, counts, read_signals, sides, without_one
 
 MODES = ("online", "offline")
 VARIANCES = ("auto", "global", "record", "bayesian")

@@ -8,8 +8,7 @@ import numpy as np
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
 from dosimeter.attacks.choosing import Need, require_models
-from dosimeter.attacks.moments import counts
-from dosimeter.attacks.signals import Array, blocks, labels_of, matrix, read_signals
+from dosimeter.attacks.signals import Array, blocks, counts, labels_of, matrix, read_signals
 
 WATSON_NEED = Need(inside=0, outside=1)
 

@@ -114,11 +114,11 @@ def show_plan(
 
     What cannot be used is found here as the audit would find it.
     """
+    from dosimeter._progress import duration
     from dosimeter.audits.model.attack import read_attack
     from dosimeter.audits.model.pool import read_pool
     from dosimeter.audits.model.references import read_references as checked
     from dosimeter.engine import RunOptions
-    from dosimeter.engine.progress import duration
 
     read_attack(references.attack or "auto")
     pool = read_pool(members, nonmembers, None, None, mask_seed=None, groups=None)

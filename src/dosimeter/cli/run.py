@@ -171,8 +171,8 @@ def _run(
 
 
 def _plan(expected: Outlook, store: Store) -> None:
+    from dosimeter._progress import duration
     from dosimeter.cli.store import size
-    from dosimeter.engine.progress import duration
 
     parts = " + ".join(f"{stage.trainings} {stage.name}" for stage in expected.stages)
     sizes = ", ".join(f"{stage.members} for {stage.name}" for stage in expected.stages)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy.typing as npt
 
 from dosimeter import _validate as check
+from dosimeter._progress import TaskProgress
 from dosimeter._validate import InputError, show
 from dosimeter.engine.leases import Leases
-from dosimeter.engine.progress import TaskProgress
 from dosimeter.engine.scratch import Logs, Scratch
 from dosimeter.engine.store import Store
 from dosimeter.engine.tasks import Arrays, Function, Result, Task, checked_shared, function_name, hash_of_arrays, key_of

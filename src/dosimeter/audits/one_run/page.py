@@ -9,7 +9,7 @@ from dosimeter.audits.one_run.result import RECORDS_KNOWN, GuessPath, OneRunDeta
 from dosimeter.audits.page import facts
 from dosimeter.audits.page.facts import Step
 from dosimeter.audits.result import Audit
-from dosimeter.audits.training.page_parts import interval_chart, path_chart, side_by_side, training_notes
+from dosimeter.audits.training.page import interval_chart, path_chart, side_by_side, training_notes
 from dosimeter.report.canvas import Canvas, Rows, Spec
 from dosimeter.report.markup import Pictures, epsilon, figure, paragraph, section, share, short
 

@@ -177,9 +177,48 @@ def more_step(audit: Audit, title: str, names: str, code: str = "") -> Step | No
     )
 
 
-def subject(audit: Audit) -> str:
-    """What is audited, in one word: a training, unless the kind of the audit says otherwise."""
-    return str(getattr(page_of(audit.metadata.kind), "SUBJECT", "training"))
+@dataclass(frozen=True)
+class Verdict:
+    """What the first screen speaks of, in its sentence, its cards and its picture alike.
+
+    Attributes:
+        standing: What the audit comes to.
+        lower: The lower bound, or the number that is not a bound.
+        stated: The proven upper bound for the same neighbours.
+        other: The proven upper bound for other neighbours, where none stands beside a lower bound.
+        clash: Whether the lower bound is above the upper one.
+        most: About what a perfect attack on as many units would have proven.
+        point: The TPR that was measured at the FPR of the third card.
+        unit: What the bound counts: a record or a person.
+        subject: What is audited, in one word.
+    """
+
+    standing: Standing
+    lower: Estimate
+    stated: Guarantee | None
+    other: Guarantee | None
+    clash: bool
+    most: float | None
+    point: TprAtFpr | None
+    unit: str
+    subject: str
+
+
+def verdict(audit: Audit) -> Verdict:
+    """Gather what the first screen speaks of."""
+    lower, stated = shown(audit)
+    return Verdict(
+        standing=standing(audit),
+        lower=lower,
+        stated=stated,
+        other=other_guarantee(audit),
+        clash=contradiction(lower, stated),
+        most=ceiling(lower),
+        point=tpr_at(audit, SHOWN_FPR),
+        unit=unit(audit),
+        # A training, unless the kind of the audit says otherwise.
+        subject=str(getattr(page_of(audit.metadata.kind), "SUBJECT", "training")),
+    )
 
 
 # --- what to do next --------------------------------------------------------------------------------------

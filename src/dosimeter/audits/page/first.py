@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dosimeter.accounting import Guarantee
 from dosimeter.audits.page import facts
-from dosimeter.audits.page.facts import Standing
+from dosimeter.audits.page.facts import Standing, Verdict
 from dosimeter.audits.result import Audit
-from dosimeter.estimate import Estimate, Validity, odds_of, percent
+from dosimeter.estimate import Validity, odds_of, percent
 from dosimeter.report.canvas import ACCENT, INK, MUTED, OPEN, WARNING, Canvas, Rows, Spec
 from dosimeter.report.markup import (
     NOT_STATED,
@@ -48,21 +47,22 @@ CONDITIONS = {
 
 def first_screen(audit: Audit, pictures: Pictures) -> Section:
     """Verdict, guard, cards, picture and steps; every ε stands below the guard."""
-    found, (heading, lead) = facts.standing(audit), verdict_words(audit)
-    doubt = " shifted" if found is Standing.FAILED else ""
-    warnings = audit.headline.warnings
+    verdict = facts.verdict(audit)
+    heading, lead = verdict_words(audit, verdict)
+    doubt = " shifted" if verdict.standing is Standing.FAILED else ""
+    warnings = bullets(audit.headline.warnings, "note") if audit.headline.warnings else ""
     body = (
-        f'<div class="verdict {found}">{paragraph(lead)}</div>\n{_guard(audit)}'
-        f'<div class="first{doubt}">{_cards(audit)}{bullets(warnings, "note") if warnings else ""}'
-        f'<div class="beside">{_picture(audit, pictures)}{_next(audit)}</div></div>\n'
+        f'<div class="verdict {verdict.standing}">{paragraph(lead)}</div>\n{_guard(audit)}'
+        f'<div class="first{doubt}">{_cards(verdict, audit.headline.confidence)}{warnings}'
+        f'<div class="beside">{_picture(verdict, pictures)}{_next(audit)}</div></div>\n'
     )
     return section("verdict", heading, body)
 
 
-def verdict_words(audit: Audit) -> tuple[str, str]:
+def verdict_words(audit: Audit, verdict: Verdict) -> tuple[str, str]:
     """The verdict as a heading and a sentence, exactly as strong as what was proven and without any ε."""
-    head, found = facts.shown(audit)[0], facts.standing(audit)
-    unit, sure, subject = facts.unit(audit), percent(head.confidence), facts.subject(audit)
+    head, found = verdict.lower, verdict.standing
+    unit, sure, subject = verdict.unit, percent(head.confidence), verdict.subject
     short_condition, condition = CONDITIONS.get(head.validity, ("", ""))
     condition = condition.format(unit=unit)
     if found is Standing.FAILED:
@@ -85,8 +85,7 @@ def verdict_words(audit: Audit) -> tuple[str, str]:
             f"than by guessing which {unit}s were used. {condition}",
         )
     if found is Standing.NONE:
-        most = facts.ceiling(head)
-        could = ""
+        most, could = verdict.most, ""
         if most is not None and most <= 0:
             could = f" No attack on so few {unit}s could have proven one."
         elif most is not None:
@@ -134,12 +133,11 @@ def _guard(audit: Audit) -> str:
 # --- three cards ------------------------------------------------------------------------------------------
 
 
-def _cards(audit: Audit) -> str:
-    lower, stated = facts.shown(audit)
+def _cards(verdict: Verdict, confidence: float) -> str:
     cells = "".join(
         f'<div><dt>{explained(name)}</dt><dd class="big">{esc(big)}</dd>'
         f'<dd class="how">{explained(_together(how))}</dd></div>'
-        for name, big, how in (_lower_card(audit, lower), _upper_card(audit, stated), _third_card(audit, lower))
+        for name, big, how in (_lower_card(verdict), _upper_card(verdict), _third_card(verdict, confidence))
     )
     return f'<dl class="cards">{cells}</dl>\n'
 
@@ -149,11 +147,12 @@ def _together(text: str) -> str:
     return text.replace(" %", "\u00a0%").replace("δ = ", "δ\u00a0=\u00a0")
 
 
-def _lower_card(audit: Audit, lower: Estimate) -> tuple[str, str, str]:
+def _lower_card(verdict: Verdict) -> tuple[str, str, str]:
     """What the attack proves; a number that is not a bound is not called one."""
+    lower = verdict.lower
     if lower.validity.is_bound:
         how = joined(
-            whose(lower.neighbours, facts.unit(audit)),
+            whose(lower.neighbours, verdict.unit),
             f"δ = {small(lower.delta)}, {percent(lower.confidence)} confidence",
             str(lower.validity),
         )
@@ -163,32 +162,30 @@ def _lower_card(audit: Audit, lower: Estimate) -> tuple[str, str, str]:
     return kind, f"{facts.symbol(lower)} = {epsilon(lower.epsilon)}", how
 
 
-def _upper_card(audit: Audit, stated: Guarantee | None) -> tuple[str, str, str]:
-    beside, title = stated or facts.other_guarantee(audit), f"Guaranteed by the {facts.subject(audit)}"
+def _upper_card(verdict: Verdict) -> tuple[str, str, str]:
+    beside, title = verdict.stated or verdict.other, f"Guaranteed by the {verdict.subject}"
     if beside is None:
         return title, NOT_STATED, "no proven upper bound was given, so it may be anything"
-    apart = "" if stated is not None else "another ε than the attack's"
+    apart = "" if verdict.stated is not None else "another ε than the attack's"
     how = joined(whose(beside.neighbours), f"δ = {small(beside.delta)}", f"proven by {clean(beside.method)}", apart)
     return title, f"ε ≤ {epsilon(beside.epsilon)}", how
 
 
-def _third_card(audit: Audit, lower: Estimate) -> tuple[str, str, str]:
+def _third_card(verdict: Verdict, confidence: float) -> tuple[str, str, str]:
     """What was measured on people: members found at few false alarms; else how far the audit could have gone."""
-    point = facts.tpr_at(audit, facts.SHOWN_FPR)
-    most = facts.ceiling(lower)
-    none = facts.standing(audit) is Standing.NONE
-    if point is not None and not (none and most is not None):
+    point, most, unit = verdict.point, verdict.most, verdict.unit
+    if point is not None and not (verdict.standing is Standing.NONE and most is not None):
         limit = point.limit
         sure = (
             "too few, or too dependent, for a limit"
             if limit is None
-            else f"truly at least {share(limit)} with {percent(audit.headline.confidence)} confidence"
+            else f"truly at least {share(limit)} with {percent(confidence)} confidence"
         )
         name = f"Measured: members found at {share(point.fpr)} false alarms"
         return name, share(point.tpr), f"guessing finds {share(point.fpr)}; {sure}"
     if most is not None:
-        unit = facts.unit(audit)
-        how = joined(whose(lower.neighbours, unit), f"about what a perfect attack on as many {unit}s would have proven")
+        act = whose(verdict.lower.neighbours, unit)
+        how = joined(act, f"about what a perfect attack on as many {unit}s would have proven")
         return "Could have been proven", f"ε ≥ {epsilon(most)}", how
     return "Could have been proven", "unknown", "the headline is not a bound, so no size limits it"
 
@@ -203,11 +200,11 @@ def region_chart(canvas: Canvas, audit: Audit) -> Spec | None:
     """
     alt = canvas.alt
     canvas.width = min(canvas.width, BESIDE)
-    lower, stated = facts.shown(audit)
-    bound, clash = lower.validity.is_bound, facts.contradiction(lower, stated)
+    verdict = facts.verdict(audit)
+    lower, stated, clash, bound = verdict.lower, verdict.stated, verdict.clash, verdict.lower.validity.is_bound
     low = lower.low if bound else 0.0
     high = math.inf if stated is None else stated.epsilon
-    reach = facts.ceiling(lower) if bound else None
+    reach = verdict.most if bound else None
     ends = [v for v in (low, high, reach, 0 if bound else lower.epsilon) if v is not None and math.isfinite(v)]
     top = 1.5 * max(3.0, *ends)
     right = min(high, top)
@@ -219,13 +216,13 @@ def region_chart(canvas: Canvas, audit: Audit) -> Spec | None:
     names = [row["kind"] for row in bars]
     colors = {proven: ACCENT, middle: WARNING if clash else OPEN, above: INK}
     scale = alt.Scale(type="symlog", constant=1, domain=[0, top], nice=False)
-    x = alt.X("from:Q", scale=scale, title=_axis_title(canvas, audit, lower), axis=_axis(canvas, top))
+    x = alt.X("from:Q", scale=scale, title=_axis_title(canvas, verdict), axis=_axis(canvas, top))
     color = alt.Color(
         "kind:N",
         scale=alt.Scale(domain=names, range=[colors[name] for name in names]),
         legend=alt.Legend(symbolType="square", columns=1 if canvas.phone else 2 if clash else 3, symbolOpacity=1),
     )
-    marks = _marks(lower, stated, reach, top, canvas.phone)
+    marks = _marks(verdict, reach, top, canvas.phone)
     layers = [
         canvas.chart(bars).mark_bar(height=22, opacity=0.85).encode(x=x, x2="to:Q", y=alt.value(37), color=color),
         *(_mark(canvas, scale, mark) for mark in marks),
@@ -239,8 +236,8 @@ def region_chart(canvas: Canvas, audit: Audit) -> Spec | None:
     return canvas.finish(alt.layer(*layers), 92 if reach is not None else 74)
 
 
-def _axis_title(canvas: Canvas, audit: Audit, lower: Estimate) -> list[str]:
-    act = whose(lower.neighbours, facts.unit(audit))
+def _axis_title(canvas: Canvas, verdict: Verdict) -> list[str]:
+    act = whose(verdict.lower.neighbours, verdict.unit)
     if canvas.phone:
         return [f"ε {act}".strip(), "below it: how sure somebody may", "become who was 50 % sure"]
     return [f"ε {act}".strip(), "below it: how sure somebody who was 50 % sure may become"]
@@ -262,9 +259,10 @@ def _axis(canvas: Canvas, top: float) -> Any:
     return canvas.alt.Axis(values=ticks, labelExpr=label, grid=False, labelLineHeight=15, labelOverlap=False)
 
 
-def _marks(lower: Estimate, stated: Guarantee | None, reach: float | None, top: float, phone: bool) -> Rows:
+def _marks(verdict: Verdict, reach: float | None, top: float, phone: bool) -> Rows:
     """What is written at the line: the proven end above it, the guaranteed end and the ceiling below."""
     marks: Rows = []
+    lower, stated = verdict.lower, verdict.stated
     if lower.validity.is_bound:
         name = f"proven: ε ≥ {epsilon(lower.low)}"
         marks.append({"at": lower.low, "label": name, "y": 14, "kind": "end", "text": f"The attack: {name[8:]}"})
@@ -314,10 +312,10 @@ def _mark_text(canvas: Canvas, scale: Any, mark: Mapping[str, Any]) -> Any:
     return text.encode(x=alt.X("from:Q", scale=scale), y=alt.value(mark["y"]), text="label:N")
 
 
-def _picture(audit: Audit, pictures: Pictures) -> str:
+def _picture(verdict: Verdict, pictures: Pictures) -> str:
     """The picture with its text alternative."""
-    lower, stated = facts.shown(audit)
-    act = whose(lower.neighbours, facts.unit(audit)) or "of this training"
+    lower, stated, unit = verdict.lower, verdict.stated, verdict.unit
+    act = whose(lower.neighbours, unit) or "of this training"
     parts = [f"The values that ε {act} may have, at δ = {small(lower.delta)}."]
     if lower.validity.is_bound:
         sure = percent(lower.confidence)
@@ -332,14 +330,11 @@ def _picture(audit: Audit, pictures: Pictures) -> str:
         parts.append("No guarantee limits it from above.")
     else:
         parts.append(f"Above {epsilon(stated.epsilon)}: excluded by the guarantee.")
-        between = "Both cannot hold." if facts.contradiction(lower, stated) else "In between: not known."
+        between = "Both cannot hold." if verdict.clash else "In between: not known."
         parts.append(between)
-    reach = facts.ceiling(lower) if lower.validity.is_bound else None
-    if reach is not None:
-        parts.append(f"A perfect attack on as many {facts.unit(audit)}s would have proven about ε ≥ {epsilon(reach)}.")
-    parts.append(
-        f"Under each ε: how sure somebody may become, but for δ, who was 50 % sure that a {facts.unit(audit)} was used."
-    )
+    if lower.validity.is_bound and verdict.most is not None:
+        parts.append(f"A perfect attack on as many {unit}s would have proven about ε ≥ {epsilon(verdict.most)}.")
+    parts.append(f"Under each ε: how sure somebody may become, but for δ, who was 50 % sure that a {unit} was used.")
     return figure("region", "Proven, guaranteed, and in between", " ".join(parts), pictures)
 
 

@@ -8,7 +8,7 @@ from dosimeter.audits.page import facts
 from dosimeter.audits.result import Audit
 from dosimeter.audits.synthetic.disclosure import INFERENCE, LINKABILITY, SINGLING_OUT
 from dosimeter.audits.synthetic.result import CopyCounts, Criterion, SyntheticDetails, SyntheticMetadata, UtilityReport
-from dosimeter.audits.training.page_parts import training_notes
+from dosimeter.audits.training.page import training_notes
 from dosimeter.estimate import percent
 from dosimeter.report.canvas import MEMBERS, NONMEMBERS, Canvas, Rows, Spec
 from dosimeter.report.markup import (

@@ -12,7 +12,7 @@ from dosimeter.audits.parts import known
 from dosimeter.audits.result import Audit
 from dosimeter.audits.text.memorised import how_tried, null_bits
 from dosimeter.audits.text.result import Exposure, Extraction, TextDetails, TextMetadata
-from dosimeter.audits.training.page_parts import path_chart
+from dosimeter.audits.training.page import path_chart
 from dosimeter.report.canvas import MEMBERS, NONMEMBERS, WARNING, Canvas, Rows, Spec
 from dosimeter.report.markup import Pictures, epsilon, figure, paragraph, section, share, short, table, thousands
 

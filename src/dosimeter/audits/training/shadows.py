@@ -29,7 +29,7 @@ from dosimeter.audits.training.repeatable import BY_CHANCE, Pipeline, TrainingOu
 from dosimeter.audits.training.result import CandidateRow
 from dosimeter.evidence import fair_coins
 from dosimeter.models.outputs import Kind
-from dosimeter.records.torch_data import torch_pair
+from dosimeter.records.reader import torch_pair
 from dosimeter.training.identity import Identity
 
 HOPELESS = 8  # trainings: if none of the first ones worked, the others are not waited for
