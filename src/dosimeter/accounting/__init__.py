@@ -4,8 +4,7 @@ from dosimeter.accounting.accountants import account
 from dosimeter.accounting.calibration import noise_for_advantage, noise_for_belief, noise_for_epsilon, noise_for_tpr
 from dosimeter.accounting.composition import advanced, naive
 from dosimeter.accounting.gdp import gdp_clt
-from dosimeter.accounting.guarantee import Guarantee
-from dosimeter.accounting.mechanism import Composition, DpSgd, Gaussian, Neighbours, Sampling
+from dosimeter.accounting.mechanism import Composition, DpSgd, Gaussian, Guarantee, Neighbours, Sampling
 from dosimeter.accounting.pld import exact, pld
 from dosimeter.accounting.profile import privacy_profile
 from dosimeter.accounting.rdp import DEFAULT_ORDERS, PAPER_ORDERS, rdp

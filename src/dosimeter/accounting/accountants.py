@@ -9,8 +9,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.accounting.composition import advanced, by_epochs, naive
 from dosimeter.accounting.gdp import gdp_clt
-from dosimeter.accounting.guarantee import Guarantee
-from dosimeter.accounting.mechanism import DpSgd, Mechanism, PhaseKind, Sampling, mechanism
+from dosimeter.accounting.mechanism import DpSgd, Guarantee, Mechanism, PhaseKind, Sampling, dp_sgd, mechanism
 from dosimeter.accounting.pld import exact, pld
 from dosimeter.accounting.rdp import rdp
 from dosimeter.accounting.zcdp import zcdp
@@ -150,10 +149,3 @@ def account(
     wanted = possible if methods is None else [check.choice("methods", name, possible) for name in methods]
     everything = {**ACCOUNTANTS, **FORMULAS}
     return [everything[name](run, delta) for name in wanted]
-
-
-def dp_sgd(
-    noise_multiplier: float, sample_rate: float, steps: int, sampling: str = "poisson", neighbours: str | None = None
-) -> DpSgd:
-    """DpSgd from plain strings; the checks are in the value itself."""
-    return DpSgd(noise_multiplier, sample_rate, steps, sampling, neighbours)  # type: ignore[arg-type]

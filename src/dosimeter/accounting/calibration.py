@@ -14,8 +14,8 @@ from scipy import special
 
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
-from dosimeter.accounting.accountants import ACCOUNTANTS, applicable, dp_sgd
-from dosimeter.accounting.mechanism import NOISE_RANGE, Mechanism, PhaseKind
+from dosimeter.accounting.accountants import ACCOUNTANTS, applicable
+from dosimeter.accounting.mechanism import NOISE_RANGE, Mechanism, PhaseKind, dp_sgd
 from dosimeter.accounting.pld import COARSEST, grid_for, pld
 from dosimeter.accounting.profile import (
     REFERENCE_DELTA,

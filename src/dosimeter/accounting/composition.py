@@ -14,8 +14,17 @@ from scipy import special
 
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray
-from dosimeter.accounting.guarantee import Guarantee, guarantee
-from dosimeter.accounting.mechanism import DpSgd, Mechanism, Phase, PhaseKind, Sampling, mechanism, only
+from dosimeter.accounting.mechanism import (
+    DpSgd,
+    Guarantee,
+    Mechanism,
+    Phase,
+    PhaseKind,
+    Sampling,
+    guarantee,
+    mechanism,
+    only,
+)
 from dosimeter.geometry import epsilon_from_mu, log_delta_from_mu
 
 _AMPLIFIED = (PhaseKind.GAUSSIAN, PhaseKind.POISSON, PhaseKind.WITHOUT_REPLACEMENT)

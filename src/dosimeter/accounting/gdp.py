@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from dosimeter import _validate as check
-from dosimeter.accounting.guarantee import Guarantee, guarantee
-from dosimeter.accounting.mechanism import Mechanism, Phase, PhaseKind, mechanism, only
+from dosimeter.accounting.mechanism import Guarantee, Mechanism, Phase, PhaseKind, guarantee, mechanism, only
 from dosimeter.geometry import epsilon_from_mu
 
 

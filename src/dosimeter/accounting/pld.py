@@ -17,8 +17,16 @@ import numpy as np
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.accounting.composition import advanced, naive
-from dosimeter.accounting.guarantee import Guarantee, guarantee
-from dosimeter.accounting.mechanism import Mechanism, Phase, PhaseKind, gaussian_mu, mechanism, only
+from dosimeter.accounting.mechanism import (
+    Guarantee,
+    Mechanism,
+    Phase,
+    PhaseKind,
+    gaussian_mu,
+    guarantee,
+    mechanism,
+    only,
+)
 from dosimeter.accounting.rdp import rdp, rough_epsilon
 from dosimeter.accounting.zcdp import zcdp
 from dosimeter.geometry import epsilon_from_mu

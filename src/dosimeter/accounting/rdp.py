@@ -24,8 +24,7 @@ from scipy import special
 
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError
-from dosimeter.accounting.guarantee import Guarantee, guarantee
-from dosimeter.accounting.mechanism import Mechanism, Phase, PhaseKind, mechanism, only
+from dosimeter.accounting.mechanism import Guarantee, Mechanism, Phase, PhaseKind, guarantee, mechanism, only
 
 CONVERSIONS = ("improved", "classic")
 DEFAULT_ORDERS: tuple[float, ...] = (

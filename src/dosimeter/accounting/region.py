@@ -8,9 +8,8 @@ from typing import Any
 
 from dosimeter import _validate as check
 from dosimeter._validate import InputError, require
-from dosimeter.accounting.accountants import account, dp_sgd
-from dosimeter.accounting.guarantee import Guarantee
-from dosimeter.accounting.mechanism import Mechanism
+from dosimeter.accounting.accountants import account
+from dosimeter.accounting.mechanism import Guarantee, Mechanism, dp_sgd
 from dosimeter.estimate import Estimate, change, number, percent, plain
 
 

@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from dosimeter import _validate as check
-from dosimeter.accounting.guarantee import Guarantee, guarantee
-from dosimeter.accounting.mechanism import Mechanism, mechanism
+from dosimeter.accounting.mechanism import Guarantee, Mechanism, guarantee, mechanism
 
 CONVERSIONS = ("improved", "classic")
 

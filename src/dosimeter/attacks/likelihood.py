@@ -14,8 +14,19 @@ from scipy import special
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.attacks.choosing import Need, auto_variance, require_models
-from dosimeter.attacks.signals import Array, Moments, block_sides, blocks, counts, read_signals, sides, without_one
+from dosimeter.attacks.signals import (
+    Array,
+    Moments,
+    Need,
+    auto_variance,
+    block_sides,
+    blocks,
+    counts,
+    read_signals,
+    require_models,
+    sides,
+    without_one,
+)
 
 MODES = ("online", "offline")
 VARIANCES = ("auto", "global", "record", "bayesian")

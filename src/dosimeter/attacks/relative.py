@@ -14,8 +14,7 @@ from scipy import special
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.attacks.choosing import Need, require_models
-from dosimeter.attacks.signals import Array, Signals, blocks, counts, read_signals
+from dosimeter.attacks.signals import Array, Need, Signals, blocks, counts, read_signals, require_models
 
 MODES = ("offline", "online")
 SCALES = ("logit", "log", "probability")

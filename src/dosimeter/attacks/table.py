@@ -17,11 +17,10 @@ from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.attacks import base_model, likelihood, relative, text
 from dosimeter.attacks.calibration import calibrated
-from dosimeter.attacks.choosing import Need, require_models
 from dosimeter.attacks.classifier import learned
 from dosimeter.attacks.gradient import log_odds_from_gradients
 from dosimeter.attacks.regression import quantile_regression
-from dosimeter.attacks.signals import Array, counts, read_shadows
+from dosimeter.attacks.signals import Array, Need, counts, read_shadows, require_models
 from dosimeter.attacks.stacked import stacked_scores
 from dosimeter.attacks.threshold import WATSON_NEED, loss, watson, watson_rotated
 from dosimeter.attacks.white_box import LAST_LAYER, last_layer_gradient

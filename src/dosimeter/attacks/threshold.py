@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
-from dosimeter.attacks.choosing import Need, require_models
-from dosimeter.attacks.signals import Array, blocks, counts, labels_of, matrix, read_signals
+from dosimeter.attacks.signals import Array, Need, blocks, counts, labels_of, matrix, read_signals, require_models
 
 WATSON_NEED = Need(inside=0, outside=1)
 

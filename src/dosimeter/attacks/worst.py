@@ -12,8 +12,7 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.attacks.choosing import enough
-from dosimeter.attacks.signals import Array, blocks, counts, read_shadows, sides
+from dosimeter.attacks.signals import Array, blocks, counts, enough, read_shadows, sides
 from dosimeter.attacks.table import SHADOW_ATTACKS, AttackForm, AttackRow
 
 MEASURES = ("accuracy", "auc")

@@ -14,7 +14,7 @@ from dosimeter import _validate as check
 from dosimeter._persons import Persons, persons, two_sides
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.evidence import OneRun, Scores
-from dosimeter.models.task import Task
+from dosimeter.models.outputs import Task
 from dosimeter.records import count, dataset, joined, missing_values, take
 
 _BOTH = "pass members and nonmembers, or data and included"

@@ -13,9 +13,8 @@ from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.audits.model.pool import Pool
 from dosimeter.models import BlackBox, HardLabels, Losses, MultiLabel, Perturbation, Predictions, access
-from dosimeter.models.outputs import KINDS, Kind
+from dosimeter.models.outputs import KINDS, Kind, Task
 from dosimeter.models.regression import standardised
-from dosimeter.models.task import Task
 from dosimeter.records import take
 
 __all__ = ["PLAIN", "QUERIES", "Question", "digests", "read_question", "signals_of"]

@@ -42,7 +42,7 @@ from dosimeter.estimators.rates import Threshold
 from dosimeter.evidence import Scores, mask_hash
 from dosimeter.geometry import epsilon_from_rates
 from dosimeter.models import Losses, task_of
-from dosimeter.models.task import Task
+from dosimeter.models.outputs import Task
 from dosimeter.records import fingerprint
 from dosimeter.training import Recipe
 

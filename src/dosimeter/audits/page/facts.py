@@ -13,7 +13,7 @@ from dosimeter.accounting.region import comparable
 from dosimeter.audits.assemble import family
 from dosimeter.audits.kinds import page_of
 from dosimeter.audits.result import Audit, TprAtFpr
-from dosimeter.estimate import Estimate, Validity, claim_of_bound, number, odds_of
+from dosimeter.estimate import Estimate, Validity, number, odds_of
 from dosimeter.estimators.lower_bound import largest_provable
 from dosimeter.report.markup import epsilon, share, short, small, whose
 
@@ -36,13 +36,6 @@ def bounds(audit: Audit) -> list[Estimate]:
 def symbol(estimate: Estimate) -> str:
     """How a number that is not a bound is written: ε̃ measured with a baseline, ε′ estimated."""
     return "ε̃" if estimate.validity == Validity.MEASUREMENT else "ε′"
-
-
-def counts_of(bound: Estimate) -> str:
-    """What a proven bound rests on, in counts: what its claim says after its first sentence."""
-    unit = str(bound.details.get("unit") or "record")
-    first = claim_of_bound(bound.low, bound.delta, bound.confidence, neighbours=bound.neighbours, unit=unit)
-    return bound.claim.removeprefix(first).strip() if bound.claim.startswith(first) else ""
 
 
 def unit(audit: Audit) -> str:

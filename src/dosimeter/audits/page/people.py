@@ -10,7 +10,7 @@ from dosimeter.accounting.region import comparable
 from dosimeter.audits.page import facts
 from dosimeter.audits.parts import known
 from dosimeter.audits.result import Allowed, Audit, Subgroup
-from dosimeter.estimate import Validity, percent
+from dosimeter.estimate import Estimate, Validity, claim_of_bound, percent
 from dosimeter.report.canvas import ACCENT, GRID, INK, MUTED, WARNING, Canvas, Rows, Spec
 from dosimeter.report.markup import (
     Pictures,
@@ -84,9 +84,16 @@ def _proven(audit: Audit) -> str:
     words = [clean(line) for line in audit.risk.words]
     if not words:
         return ""
-    counts = [facts.counts_of(bound) for bound in facts.bounds(audit)]
+    counts = [_counts_of(bound) for bound in facts.bounds(audit)]
     lines = [f"{line} {counts[i]}".strip() if i < len(counts) else line for i, line in enumerate(words)]
     return f"<h3>Proven: which guarantees are excluded</h3>{bullets(lines)}"
+
+
+def _counts_of(bound: Estimate) -> str:
+    """What a proven bound rests on, in counts: what its claim says after its first sentence."""
+    unit = str(bound.details.get("unit") or "record")
+    first = claim_of_bound(bound.low, bound.delta, bound.confidence, neighbours=bound.neighbours, unit=unit)
+    return bound.claim.removeprefix(first).strip() if bound.claim.startswith(first) else ""
 
 
 def _allowed(audit: Audit) -> str:
