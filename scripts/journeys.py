@@ -2,6 +2,7 @@
 
 A reader follows a run and reads each function where it is called first. `files` are those that they open, `switches`
 how often the next function to read is in another file. `make journeys` writes both into docs/architecture.md.
+With the source of version 0.1.0 on PYTHONPATH it counts that one, which took other keywords.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import dosimeter
 HOME = Path(dosimeter.__file__).parent
 PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 PLACE = re.compile(r"(<!-- journeys -->\n).*?(\n<!-- /journeys -->)", re.DOTALL)
+FIRST_VERSION = not hasattr(dosimeter, "RunOptions")
 INNER = ("<lambda>", "<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<module>")  # read with what holds them
 
 
@@ -95,7 +97,10 @@ def model() -> None:
     x, y = _records()
     inside = dosimeter.fair_coins(len(y), seed=0)
     forest = RandomForestClassifier(20, random_state=0).fit(x[inside], y[inside])
-    dosimeter.audit_model(forest, data=(x, y), included=inside).to_html("model.html")
+    sides: dict[str, Any] = {"data": (x, y), "included": inside}
+    if FIRST_VERSION:
+        sides = {"members": (x[inside], y[inside]), "nonmembers": (x[~inside], y[~inside])}
+    dosimeter.audit_model(forest, **sides).to_html("model.html")
 
 
 def training() -> None:
@@ -107,8 +112,10 @@ def training() -> None:
     def train(indices: Any, seed: int) -> Any:
         return DecisionTreeClassifier(random_state=seed).fit(x[indices], y[indices])
 
-    run = dosimeter.RunOptions(engine="inline", progress=False)
-    dosimeter.audit_training(train, (x, y), shadows=16, runs=24, seed=0, name="trees", run=run).to_html("training.html")
+    where: dict[str, Any] = {"engine": "inline", "progress": False}
+    run = where if FIRST_VERSION else {"run": dosimeter.RunOptions(**where)}
+    audit = dosimeter.audit_training(train, (x, y), shadows=16, runs=24, seed=0, name="trees", **run)
+    audit.to_html("training.html")
 
 
 def members_only() -> None:
@@ -117,8 +124,8 @@ def members_only() -> None:
 
     x, y = _records(1000)
     forest = RandomForestClassifier(20, random_state=0).fit(x, y)
-    run = dosimeter.RunOptions(progress=False)
-    audit = dosimeter.audit_members_only(forest, (x, y), references=0, repeats=2, run=run)
+    run: dict[str, Any] = {} if FIRST_VERSION else {"run": dosimeter.RunOptions(progress=False)}
+    audit = dosimeter.audit_members_only(forest, (x, y), references=0, repeats=2, **run)
     audit.to_html("members_only.html")
 
 

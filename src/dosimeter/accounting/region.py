@@ -24,7 +24,7 @@ def _unit(lower: Estimate) -> str:
 
 @dataclass(frozen=True)
 class PrivacyRegion:
-    """The ε that is left open: at least what an attack has proven, at most what an accountant guarantees.
+    """Hold the ε that is left open: at least what an attack has proven, at most what an accountant guarantees.
 
     Args:
         lower: What an attack proves.
@@ -71,6 +71,7 @@ class PrivacyRegion:
 
     @property
     def warnings(self) -> tuple[str, ...]:
+        """What a reader must know before the two ends are read as one region."""
         found: list[str] = []
         if self.lower.delta != self.upper.delta:
             found.append(
@@ -122,12 +123,19 @@ class PrivacyRegion:
 
 @dataclass(frozen=True)
 class NoiseSweep:
-    """For a list of noise levels, every bound from above and below: the rows of the log-log picture."""
+    """Hold every bound from above and from below over a list of noise levels, the rows of the log-log picture.
+
+    Attributes:
+        rows: For each noise level and method: `noise_multiplier`, `method`, `side` ("upper" or "lower"), `epsilon` and
+            `is_bound`.
+        delta: The δ that they are for.
+    """
 
     rows: tuple[dict[str, Any], ...]
     delta: float
 
     def to_dict(self) -> dict[str, Any]:
+        """δ and the rows as plain JSON values."""
         return {"delta": self.delta, "rows": [plain(row) for row in self.rows]}
 
     def plot(self) -> Any:

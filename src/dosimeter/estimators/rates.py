@@ -28,13 +28,12 @@ from dosimeter.estimators.limits import (
 from dosimeter.evidence import Counts, Scores
 
 Threshold = str | float | None
-
+Limits = Callable[[npt.ArrayLike, npt.ArrayLike, float], tuple[FloatArray, FloatArray]]
+SIDES = ("lower", "both")
 NAIVE_WARNING = (
     "the threshold was chosen on the same data that bounds it, so the stated confidence does not hold; "
     "use lower_bound, or threshold='uniform' or 'split'"
 )
-
-
 WORSE_THAN_CHANCE = (
     "the guesses are worse than chance, which proves nothing: if they were meant the other way round, negate the "
     "scores, or swap tp with fn and fp with tn, before you look"
@@ -121,10 +120,6 @@ def counts_over_curve(scores: Scores) -> tuple[Any, Any, Any, Any]:
     """Arrays fn, tp, fp, tn at every distinct threshold, the highest first."""
     curve = scores.curve
     return scores.members.size - curve.tp, curve.tp, curve.fp, scores.nonmembers.size - curve.fp
-
-
-SIDES = ("lower", "both")
-Limits = Callable[[npt.ArrayLike, npt.ArrayLike, float], tuple[FloatArray, FloatArray]]
 
 
 class Rectangle(NamedTuple):

@@ -98,6 +98,10 @@ def choose_noise(
 
     Raises:
         InputError: If not exactly one tolerance is given, or no noise keeps it.
+
+    >>> choice = choose_noise(records=10_000, batch_size=100, epochs=1, belief=0.75, delta=1e-5)
+    >>> choice.noise_multiplier, round(choice.epsilon, 2), choice.method
+    (0.8774, 1.1, 'pld')
     """
     records = check.whole("records", records, 3, "pass the number of training records", 10**12)
     batch_size = check.whole("batch_size", batch_size, 1, "pass at most the number of records", records)

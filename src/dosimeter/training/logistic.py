@@ -13,11 +13,30 @@ from dosimeter.accounting import Gaussian
 
 
 class DpLogisticRegression:
-    """Each step adds Gaussian noise to the sum of per-example gradients clipped to `clip` (Abadi et al., 2016, Alg. 1).
+    """Fit a softmax regression by DP-SGD on the full batch (Abadi et al., 2016, Alg. 1).
 
-    The gradient of one record is (p − onehot) ⊗ (x, 1), so its norm is ‖p − onehot‖ · √(‖x‖² + 1): clipped
-    sums are one matrix product and no per-example gradient is ever stored. `noise_multiplier=0` trains without noise
-    and has no guarantee. Scale features to about unit size by public bounds: a scale learnt from the records leaks.
+    Each step adds Gaussian noise to the sum of the records' clipped gradients. The gradient of one record is
+    (p − onehot) ⊗ (x, 1), so its norm is ‖p − onehot‖ · √(‖x‖² + 1): the clipped sum is one matrix product, and no
+    gradient of a single record is ever stored. Scale features to about unit size by public bounds: a scale learnt from
+    the records leaks.
+
+    Args:
+        noise_multiplier: The noise over the clipping norm; 0 trains without noise and without a guarantee.
+        steps: The number of noisy steps.
+        clip: The clipping norm.
+        learning_rate: The learning rate.
+        seed: Decides the noise.
+
+    Raises:
+        InputError: If an argument is out of range.
+
+    >>> import numpy as np
+    >>> x = np.linspace(0, 1, 200)[:, None]
+    >>> model = DpLogisticRegression(noise_multiplier=1.0).fit(x, x[:, 0] > 0.5)
+    >>> model.score(x, x[:, 0] > 0.5) > 0.9
+    True
+    >>> model.mechanism.steps
+    100
     """
 
     def __init__(
@@ -39,13 +58,13 @@ class DpLogisticRegression:
 
     @property
     def mechanism(self) -> Gaussian:
-        """What was run, as accountants read it."""
+        """The mechanism that was run, for accountants."""
         if self.noise_multiplier == 0:
             raise InputError("noise_multiplier is 0: this training has no guarantee; train with noise first.")
         return Gaussian(self.noise_multiplier, self.steps)
 
     def fit(self, features: npt.ArrayLike, labels: npt.ArrayLike) -> DpLogisticRegression:
-        """Train on all records in every step."""
+        """Train on all records in every step, and return the model itself."""
         x, y = np.asarray(features, float), np.asarray(labels)
         if x.ndim != 2 or y.shape != x.shape[:1] or y.size == 0:
             raise InputError(
