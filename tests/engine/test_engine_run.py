@@ -435,11 +435,11 @@ print([r.error for r in run(work, [Task("t", {}, 0)], workers=1, progress=False)
 def test_a_script_without_a_guard_is_told_so(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(UNGUARDED)
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 1
     assert "if __name__ == '__main__':" in done.stderr.splitlines()[-1]
     done = subprocess.run(
-        [sys.executable, "-"], input=UNGUARDED, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-"], input=UNGUARDED, capture_output=True, text=True, timeout=300, check=False
     )
     assert "must be a file" in done.stderr.splitlines()[-1]
 
@@ -458,7 +458,7 @@ def test_a_script_without_a_guard_may_use_functions_of_modules(tmp_path):
             input=script.read_text(),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
             env=environment,
         )
