@@ -20,7 +20,7 @@ from dosimeter import InputError
 from dosimeter.engine import DamagedEntryWarning, DiskFullError, Store, Task, run
 from dosimeter.engine import driver as driver_module
 from dosimeter.engine.progress import TaskProgress, duration
-from dosimeter.engine.work import Inline
+from dosimeter.engine.work import Inline, seed_torch
 
 X = {"x": np.arange(10.0)}
 
@@ -66,6 +66,21 @@ def test_torch_is_seeded_also_for_the_task_that_imports_it():
     before = list(sys.meta_path)
     list(run(jobs.draw, tasks(1), engine="inline", progress=False))
     assert sys.meta_path == before
+
+
+def test_torch_is_seeded_without_writing_stacks_down(monkeypatch):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(7)
+    expected = torch.randn(5)
+    monkeypatch.setattr("traceback.format_stack", lambda *_: pytest.fail("torch wrote the stack down"))
+    if not torch.accelerator.is_available():
+        seed_torch(torch, 7)
+        assert torch.equal(torch.randn(5), expected)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    asked = []
+    monkeypatch.setattr(torch, "manual_seed", asked.append)
+    seed_torch(torch, 8)
+    assert asked == [8]
 
 
 def test_inline_puts_back_what_it_changes():
