@@ -38,7 +38,7 @@ test: lint
 # The suite for people without PyTorch, transformers and Ray, in an environment of its own; what is marked slow is the
 # same there as in `make test`, and runs there only.
 test-core: $(CORE)/.test
-	OMP_NUM_THREADS=1 $(CORE)/bin/python -m pytest -n 2 -m 'not slow'
+	OMP_NUM_THREADS=1 $(CORE)/bin/python -m pytest -n 2 --dist loadgroup -m 'not slow'
 
 # The share of lines and branches that the suite runs; the number goes into CONTRIBUTING.md.
 coverage: $(VENV)/.test

@@ -361,7 +361,7 @@ class TestForeignTrainings:
         while not list((tmp_path / "dosimeter-store").rglob("*.npz")) and time.monotonic() < deadline:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
         assert process.returncode == 130, err
         assert out == ""
         assert "To resume: dosimeter run audit.toml" in err.splitlines()[-1]

@@ -42,7 +42,7 @@ def command(*arguments, limits=None, **variables):
         [sys.executable, "-c", code, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env=os.environ | {"PYTHONPATH": str(SOURCE)} | variables,
         preexec_fn=limits,
         check=False,

@@ -69,7 +69,7 @@ def test_a_limit_on_the_size_of_files(tmp_path, sizes, tally):
         store = Store(tmp_path / str(number))
         command = [sys.executable, "-c", LIMITED, str(store.folder), str(rng.randrange(200, 3200))]
         environment = {**os.environ, "PYTHONPATH": chaos_jobs.PYTHONPATH}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 4, done.stderr
         assert "File too large" in done.stdout
         assert str(store.folder) in done.stdout

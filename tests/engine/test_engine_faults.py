@@ -112,7 +112,7 @@ def test_killed_at_random_moments_and_resumed(tmp_path, start):
         stored, before = {entry.info["seed"] for entry in store.ls()}, len(computed(tmp_path))
     assert kills >= 6
     process = start(store.folder, sleep=0.06)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert (process.returncode, out) == (0, "done\n"), err
     assert not stored & set(computed(tmp_path)[before:])  # only what was not stored
     assert store.verify() == []

@@ -186,7 +186,7 @@ def computed(tmp_path):
 @pytest.mark.parametrize("engine", ["inline", "local"])
 def test_two_processes_share_the_work(tmp_path, share, engine):
     both = [share(engine, sleep=0.3), share(engine, sleep=0.3)]
-    outs = [process.communicate(timeout=60) for process in both]
+    outs = [process.communicate(timeout=300) for process in both]
     assert [process.returncode for process in both] == [0, 0], outs
     counts, values = zip(*(out.split(" ", 1) for out, _ in outs), strict=True)
     assert computed(tmp_path) == list(range(20))  # each once
@@ -220,7 +220,7 @@ def test_a_living_owner_is_waited_for_and_a_dead_one_replaced(tmp_path, share):
         time.sleep(0.02)
     assert computed(tmp_path) == [0, 1]  # the second has begun with what is free
     first.kill()
-    _, err = second.communicate(timeout=60)
+    _, err = second.communicate(timeout=300)
     assert second.returncode == 0, err
     assert set(computed(tmp_path)) == {0, 1, 2}
     assert len(computed(tmp_path)) <= 4
@@ -255,7 +255,7 @@ def test_a_limit_on_file_sizes_names_the_file(tmp_path, where):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     if where == "store":

@@ -90,7 +90,8 @@ def test_tasks_wait_with_us_and_not_in_ray(cluster):
             pool.submit(count, Task("t", {}, count))
             count += 1
         assert count == most
-        assert len(pool.wait()) == 1
+        waits = (pool.wait() for _ in range(30))  # each lasts ten seconds at most; a busy machine needs several
+        assert len(next(filter(None, waits), [])) == 1
         pool.close()
 
 
@@ -106,7 +107,7 @@ print([(r.error, r.arrays["values"].tolist()) for r in results])
 def test_a_remote_driver(cluster):
     pytest.importorskip("grpc", reason="Ray's client needs grpcio: pip install 'ray[client]'")
     for _ in range(2):  # Ray gives its client server 30 s to start, which a busy machine may miss once
-        done = subprocess.run([sys.executable, "-c", CLIENT], capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run([sys.executable, "-c", CLIENT], capture_output=True, text=True, timeout=400, check=False)
         if "Initialization failure from server" not in done.stderr:
             break
     todo = [Task("t", {}, seed) for seed in range(4)]
@@ -159,7 +160,7 @@ def test_it_starts_a_cluster_and_stops_it_again(tmp_path):
         capture_output=True,
         text=True,
         env=environment,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.stdout == "[True, True, False, True, True]\nFalse\n", done.stderr
@@ -193,7 +194,7 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_cluster(tmp_path):
         assert time.monotonic() < end and process.poll() is None
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     kept = len(store.ls())
     assert process.returncode not in (0, None) and 4 <= kept < 60
     assert f"stopped; {kept} of 60 tasks are kept in {store.folder}: run the same again to resume" in err
@@ -208,7 +209,7 @@ def test_a_cluster_that_is_not_there():
     )
     environment = {**os.environ, "PYTHONPATH": jobs.PYTHONPATH, "RAY_CLIENT_MAX_CONNECT_ATTEMPTS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=120, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=300, check=False
     )
     last = done.stderr.strip().splitlines()[-1]
     assert "InputError: engine='ray://127.0.0.1:1' cannot be reached" in last

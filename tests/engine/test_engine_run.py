@@ -20,7 +20,7 @@ from dosimeter import InputError
 from dosimeter._progress import TaskProgress, duration
 from dosimeter.engine import DamagedEntryWarning, DiskFullError, Store, Task, run
 from dosimeter.engine import driver as driver_module
-from dosimeter.engine.work import Inline
+from dosimeter.engine.work import Inline, seed_torch
 
 X = {"x": np.arange(10.0)}
 
@@ -66,6 +66,21 @@ def test_torch_is_seeded_also_for_the_task_that_imports_it():
     before = list(sys.meta_path)
     list(run(jobs.draw, tasks(1), engine="inline", progress=False))
     assert sys.meta_path == before
+
+
+def test_torch_is_seeded_without_writing_stacks_down(monkeypatch):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(7)
+    expected = torch.randn(5)
+    monkeypatch.setattr("traceback.format_stack", lambda *_: pytest.fail("torch wrote the stack down"))
+    if not torch.accelerator.is_available():
+        seed_torch(torch, 7)
+        assert torch.equal(torch.randn(5), expected)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    asked = []
+    monkeypatch.setattr(torch, "manual_seed", asked.append)
+    seed_torch(torch, 8)
+    assert asked == [8]
 
 
 def test_inline_puts_back_what_it_changes():
@@ -435,11 +450,11 @@ print([r.error for r in run(work, [Task("t", {}, 0)], workers=1, progress=False)
 def test_a_script_without_a_guard_is_told_so(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(UNGUARDED)
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 1
     assert "if __name__ == '__main__':" in done.stderr.splitlines()[-1]
     done = subprocess.run(
-        [sys.executable, "-"], input=UNGUARDED, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-"], input=UNGUARDED, capture_output=True, text=True, timeout=300, check=False
     )
     assert "must be a file" in done.stderr.splitlines()[-1]
 
@@ -458,7 +473,7 @@ def test_a_script_without_a_guard_may_use_functions_of_modules(tmp_path):
             input=script.read_text(),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
             env=environment,
         )

@@ -193,7 +193,7 @@ class TestPersons:
 
     def test_through_a_model(self) -> None:
         found, x, y = np.zeros(3), np.arange(2000.0)[:, None], np.zeros(2000, int)
-        for rng in generators(24, 4):
+        for rng in generators(10, 4):
             model, member = fake_model(self.scores(rng)), (rng.permutation(200) < 100)[self.people]
             ids = self.people[member], self.people[~member]
             split = audit_model(
@@ -202,7 +202,7 @@ class TestPersons:
             mask = fair_coins(2000, groups=self.people)
             coins = audit_model(model, data=(x, y), included=mask, groups=self.people, **FAST)
             found += [e.low > 0 for e in (*split.estimates[:2], coins.headline)]
-        assert found.max() <= most(24)
+        assert found.max() <= most(10)
 
 
 @pytest.mark.parametrize("delta", [0.002, 0.02])

@@ -11,6 +11,7 @@ from typing import Any
 
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
+from dosimeter.engine.work import seed_torch
 from dosimeter.training.chain import torch_module
 
 KINDS = ("cpu", "cuda", "mps", "xpu")
@@ -109,7 +110,7 @@ def seeded(seed: int, device: Any = None) -> Iterator[None]:
     kind = "cpu" if device is None else device.type
     cards = [] if kind == "cpu" else [device]
     with torch.random.fork_rng(devices=cards, device_type="cuda" if kind == "cpu" else kind):
-        torch.manual_seed(seed)
+        seed_torch(torch, seed)
         yield
 
 
