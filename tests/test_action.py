@@ -73,6 +73,7 @@ def scores(tmp_path):
     return scores
 
 
+@pytest.mark.slow
 def test_audit_and_gate(workflow, scores, tmp_path):
     pytest.importorskip("altair", reason="the extra 'report' is not installed")
     code, summary, output, printed = workflow(file="my scores.npz", max_epsilon="4")
@@ -87,6 +88,7 @@ def test_audit_and_gate(workflow, scores, tmp_path):
     assert "max-epsilon 2" in summary and "max-tpr-at-fpr" in summary
 
 
+@pytest.mark.slow
 def test_options_and_refusals(workflow, tmp_path):
     rng = np.random.default_rng(0)
     rows = [f"{rng.normal(seen)},{'yes' if seen else 'no'}" for seen in (0, 1) for _ in range(300)]

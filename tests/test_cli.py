@@ -222,6 +222,7 @@ class TestJson:
         assert found["validity"] == "assumes the mechanism's family"
         assert not answer("claim", "canaries.npz", *flags, "0.5", "--steps", "4")["details"]["rejected"]
 
+    @pytest.mark.slow
     def test_selftest(self, run):
         code, out, err = run("selftest", "--trials", "2", "--records", "100", "--json")
         assert code in (0, 1)

@@ -760,6 +760,7 @@ class TestTorch:
         assert outlook(config, ready).bytes == pytest.approx(size, rel=0.3)
 
 
+@pytest.mark.slow
 def test_members_only_is_shown(tmp_path):
     (tmp_path / "audit.toml").write_text(
         'audit = "members-only"\n[data]\nname = "digits"\n[model]\n'

@@ -109,6 +109,7 @@ def catalogue() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("page", RUN, ids=name_of)
+@pytest.mark.slow
 def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -231,6 +232,7 @@ def test_the_site_lists_every_page() -> None:
     assert nav == {page.relative_to(DOCS).as_posix() for page in PAGES}
 
 
+@pytest.mark.slow
 def test_the_site_builds_and_loads_nothing_from_a_network(tmp_path: Path) -> None:
     for package in ("mkdocs", "material", "mkdocstrings_handlers"):
         pytest.importorskip(package, reason="the extra 'docs' is not installed")

@@ -148,6 +148,7 @@ class TestScores:
         with pytest.raises(InputError, match=r"^seed"):
             Scores([1.0, 2.0], [1.0, 2.0]).split(-1)
 
+    @pytest.mark.slow
     def test_ten_million_scores(self):
         rng = np.random.default_rng(0)
         members, nonmembers = rng.normal(1, 1, 5_000_000), rng.normal(0, 1, 5_000_000)

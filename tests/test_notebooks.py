@@ -61,6 +61,7 @@ def test_it_was_run_from_top_to_bottom(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.slow
 def test_a_fresh_run_prints_the_same(path):
     for package in NEEDS.get(path.stem, ()):
         pytest.importorskip(package)

@@ -483,6 +483,7 @@ def test_the_headline_is_the_default():
 
 
 @pytest.mark.parametrize("way", [{"guesses": 100}, {"guesses": (60, 0)}, {"method": "betting"}, {}])
+@pytest.mark.slow
 def test_level_is_kept_where_the_truth_is_known(way):
     """Randomised response with ε = 1 answers each coin with the largest probability allowed."""
     above, repeats = 0, 300

@@ -92,6 +92,7 @@ def test_parametric_interval_is_as_wide_as_fresh_data_vary():
     assert implied == pytest.approx(np.std(fresh), rel=0.25)
 
 
+@pytest.mark.slow
 def test_a_thousand_resamples_of_a_hundred_thousand_records_take_seconds():
     sides = normal_losses(1.0, n=100_000)
     for form in ("parametric", "empirical"):

@@ -128,6 +128,7 @@ def test_parts() -> None:
     assert fingerprint(np.zeros(3), np.ones(3)) != fingerprint(np.zeros(3), np.zeros(3))
 
 
+@pytest.mark.slow
 def test_hundred_thousand_records_are_quick() -> None:
     """Everything after the model's own predictions, 100 000 + 100 000 records: 10 s of CPU at most."""
     rng = np.random.default_rng(0)

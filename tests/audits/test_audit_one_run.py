@@ -39,6 +39,7 @@ def simulated(epsilon, seed, **options):
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
+@pytest.mark.slow
 def test_every_bound_keeps_its_level(epsilon):
     repetitions = 120
     wrong = np.zeros(4, int)  # headline, ranked, betting, fixed guesses; f-DP needs delta above 0

@@ -111,6 +111,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("locked", ["", "import threading\nLOCK = threading.Lock()\n"])
+@pytest.mark.slow
 def test_worker_processes_see_the_values_that_the_key_holds(tmp_path, locked):
     (tmp_path / "audit.py").write_text(SCRIPT)
     settings = "class CONFIG:\n    epochs = 0\n"

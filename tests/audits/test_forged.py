@@ -440,6 +440,7 @@ FORGERIES = [
 
 
 @pytest.mark.parametrize("forge", FORGERIES, ids=lambda f: f.__name__)
+@pytest.mark.slow
 def test_no_forgery_passes(leaky, weak, forge):
     values = copy.deepcopy(leaky)
     forge(values, copy.deepcopy(weak))

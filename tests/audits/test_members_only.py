@@ -45,6 +45,7 @@ def audited():
 # --- the whole audit ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_leaks_are_ordered_and_no_leak_is_zero():
     strong, weak, none = audited().details["targets"]
     assert strong["epsilon"] > weak["epsilon_raw"] and strong["stands_out"]

@@ -52,6 +52,7 @@ def test_a_regression_is_found_out_and_audited(regressor, tmp_path):
     assert "The model predicts numbers" in page and "standardised residual" in page and "TNR" in page
 
 
+@pytest.mark.slow
 def test_references_sharpen_a_regression(regressor, tmp_path):
     kept = RunOptions(engine="inline", progress=False, store=Store(tmp_path / "store"))
     audit = dm.audit_model(regressor, data=(X, Y), included=COINS, references=6, run=kept, **FAST)
@@ -98,6 +99,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(model, y, options, message
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_labels_alone_prove_a_loss(classifier, tmp_path):
     tree = DecisionTreeClassifier(random_state=0).fit(D[DCOINS], L[DCOINS])
     audit = dm.audit_model(tree, data=(D, L), included=DCOINS, outputs="labels", queries=8, resamples=0)

@@ -161,6 +161,7 @@ def test_persons_are_in_a_reference_as_a_whole():
     assert all(np.unique(masks[:, ordered == person], axis=1).shape[1] == 1 for person in range(150))
 
 
+@pytest.mark.slow
 def test_pipelines_and_own_functions_and_given_models(target):
     pipe = make_pipeline(StandardScaler(), LogisticRegression(C=100.0, max_iter=50)).fit(X[COINS], Y[COINS])
     piped = dm.audit_model(pipe, data=(X, Y), included=COINS, references=4, run=QUIET)

@@ -256,6 +256,7 @@ def together(results):
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="measures memory through /proc")
+@pytest.mark.slow
 def test_memory_decides_how_many_run_at_once():
     todo = tasks(6, bytes=150 * MB, sleep=0.7)
     ballast = np.ones(500 * MB // 8)  # the parent's own memory must not be taken for the workers'
@@ -289,6 +290,7 @@ def resident():
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="measures memory through /proc")
 @pytest.mark.parametrize("engine", ["inline", "local"])
+@pytest.mark.slow
 def test_memory_stays_flat_over_ten_thousand_tasks(engine):
     marks = []
     for count, result in enumerate(run(jobs.draw, tasks(10_000, size=2000), engine=engine, workers=2, progress=False)):

@@ -167,6 +167,7 @@ def test_the_command_writes_the_page(folder: Path) -> None:
     assert "dosimeter board audits/ --max-epsilon 2" in helped.output
 
 
+@pytest.mark.slow
 def test_a_thousand_audits_take_seconds(tmp_path: Path) -> None:
     """Seconds of work, not of waiting: the machine that runs the tests may be busy."""
     texts = [samples.full().to_json(), samples.bare().to_json(), nothing().to_json(), _small()]

@@ -13,7 +13,7 @@ from browser import CHROMIUM, Page, browser
 
 from dosimeter.report.glossary import TERMS
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")]
 
 FAULTS = (Path(__file__).parent / "layout.js").read_text(encoding="utf-8")
 UNFOLD = "document.querySelectorAll('details').forEach(part => { part.open = true; })"

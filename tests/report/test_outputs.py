@@ -107,6 +107,7 @@ class TestNotebook:
         assert frame["is_bound"].tolist()[: len(audit.estimates)] == [e.validity.is_bound for e in audit.estimates]
         assert set(frame["kind"]) <= {"estimate", "guarantee"}
 
+    @pytest.mark.slow
     def test_every_chart_of_the_page_can_be_drawn_alone(self, audit):
         names = tuple(charts(audit))
         assert audit.plots == names and names

@@ -768,6 +768,7 @@ def test_the_same_in_another_process(tmp_path):
     assert len({run(tmp_path) for _ in range(3)}) == 1
 
 
+@pytest.mark.slow
 def test_the_command_line_of_a_script_counts(tmp_path):
     for use in ("global", "reads", "parses", "aliased"):
         assert run(tmp_path, "--epochs", "0", use=use) != run(tmp_path, "--epochs", "50", use=use)

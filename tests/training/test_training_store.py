@@ -156,6 +156,7 @@ def one_thread():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills forked processes")
+@pytest.mark.slow
 def test_sixty_models_killed_ten_times(tmp_path, one_thread):
     store, rng, kills = Store(tmp_path / "store"), random.Random(1), 0
     fork = multiprocessing.get_context("fork")  # a new interpreter would import torch each time
