@@ -28,7 +28,7 @@ from dosimeter.audits.model.question import Question, read_question
 from dosimeter.audits.model.references import ReferenceSignals, read_references
 from dosimeter.audits.model.subgroups import Groups, by_group
 from dosimeter.audits.parts import ShiftEvidence, numbers
-from dosimeter.audits.result import Audit, Distributions, ExposedRecord, RecordRisk, Roc, StarCurve
+from dosimeter.audits.result import Audit, Distributions, ExposedRecord, Metadata, RecordRisk, Roc, StarCurve
 from dosimeter.audits.scores import audit_scores
 from dosimeter.audits.scores.result import Accuracy, ErrorSize, Fingerprints, ScoresMetadata
 from dosimeter.audits.shift.despite import bound_despite_shift
@@ -78,6 +78,7 @@ class QuestionKeywords(TypedDict, total=False):
 class ModelKeywords(ScoreKeywords, ReferenceKeywords, QuestionKeywords, RunKeywords, total=False):
     """What else `audit_model` takes: `strict` is now guard="strict" and works for one more version."""
 
+    aggregate: str
     strict: bool
 
 
@@ -90,7 +91,6 @@ def audit_model(
     included: Any = None,
     mask_seed: int | None = None,
     groups: Any = None,
-    aggregate: str = "mean",
     references: int | Sequence[Any] | None = None,
     subgroups: Groups | None = None,
     mechanism: Mechanism | None = None,
@@ -123,7 +123,6 @@ def audit_model(
         included: The coins: True for the records of `data` that the model was trained on.
         mask_seed: The seed given to `fair_coins`; the mask is checked against it.
         groups: The person behind each record: ids of `data`, or a pair (ids of members, ids of nonmembers).
-        aggregate: How the scores of a person's records become one, "mean" or "max".
         references: How many reference models to train on random halves of the records, e.g. 16, or a list of models
             that were trained already. They sharpen the attack; none of them sees which records the model was trained
             on. A scikit-learn estimator is cloned; for other models pass `train`.
@@ -146,7 +145,9 @@ def audit_model(
             who was trained on what, (models, records); without it they saw none of the records. `task`,
             "classification", "regression" or "multi-label", where it cannot be found out. `outputs`: what a function
             or module returns, e.g. "logits"; "labels" asks any model for labels alone, `queries` times for each record
-            (32): once as it is, then perturbed. `threshold`, `fpr` and `resamples` of `audit_scores`.
+            (32): once as it is, then perturbed. `aggregate`: how the scores
+            of a person's records become one, "mean" (the default) or "max". `threshold`, `fpr` and `resamples` of
+            `audit_scores`.
 
     Returns:
         The audit, its headline first.
@@ -176,11 +177,11 @@ def audit_model(
     if asked.strict and (verdict.shift or not verdict.checked):
         raise InputError(f"strict refuses a number: {verdict} Draw members and nonmembers from one distribution.")
     losses = question.ask(box, pool)
-    by_loss = pool.evidence(-losses[0].values, -losses[1].values, aggregate, from_loss=True)
+    by_loss = pool.evidence(-losses[0].values, -losses[1].values, asked.aggregate, from_loss=True)
     at: At = {"delta": delta, "confidence": confidence}
     given: dict[str, Any] = {**asked.scores, "seed": seed}
     plain_audit = audit_scores(by_loss, **at, **given)
-    target = Target(pool, losses, by_loss, plain_audit, aggregate, at, given)
+    target = Target(pool, losses, by_loss, plain_audit, asked.aggregate, at, given)
     audit, evidence, others = (
         attack_alone(target, similar)
         if train_references is None
@@ -193,7 +194,6 @@ def audit_model(
     relations = [estimate.neighbours or "" for estimate in audit.estimates if estimate.method == audit.headline.method]
     upper, missing = guarantees(mechanism, delta, relations, evidence.unit)
     region, risk = both_sides(audit.estimates, upper, evidence.unit)
-    assert isinstance(audit.metadata, ScoresMetadata)
     return replace(
         audit,
         estimates=(*audit.estimates, *despite),
@@ -207,22 +207,32 @@ def audit_model(
         exposed=most_exposed(scores, pool),
         record_risk=RecordRisk.of(scores, pool.names(), pool.shown_labels(), others),
         metadata=replace(
-            audit.metadata,
+            _described(audit.metadata, pool, losses, loss_scores, seed),
             name=notes.pop("name", None),
             model=type(model).__name__ if not isinstance(model, str) else model,
-            task=None if pool.labels is None else pool.task,
-            outputs=losses[0].kind,
             queries=question.queries,
-            clipped=losses[0].clipped + losses[1].clipped,
-            accuracy=Accuracy(*(_accuracy(side) for side in losses)),
-            error=_error(losses),
             warnings=(*audit.metadata.warnings, *missing, *asked_so, *_notes(pool, losses)),
-            goodness_of_fit=_fit(loss_scores, seed),
-            fingerprint=Fingerprints(fingerprint(*pool.inside), fingerprint(*pool.outside)),
-            mask_hash=None if pool.included is None else mask_hash(pool.included),
             mechanism=None if mechanism is None else written(mechanism),
             notes=notes,
         ),
+    )
+
+
+def _described(
+    metadata: Metadata, pool: Pool, losses: tuple[Losses, Losses], scores: Scores, seed: int
+) -> ScoresMetadata:
+    """What is worth writing down of the records and of the model's answers about them."""
+    assert isinstance(metadata, ScoresMetadata)
+    return replace(
+        metadata,
+        task=None if pool.labels is None else pool.task,
+        outputs=losses[0].kind,
+        clipped=losses[0].clipped + losses[1].clipped,
+        accuracy=Accuracy(*(_accuracy(side) for side in losses)),
+        error=_error(losses),
+        goodness_of_fit=_fit(scores, seed),
+        fingerprint=Fingerprints(fingerprint(*pool.inside), fingerprint(*pool.outside)),
+        mask_hash=None if pool.included is None else mask_hash(pool.included),
     )
 
 
@@ -234,6 +244,7 @@ class _Asked(NamedTuple):
     attack: str
     references: ReferenceKeywords
     question: QuestionKeywords
+    aggregate: str
     strict: bool
 
 
@@ -251,7 +262,9 @@ def _options(run: RunOptions | None, options: Mapping[str, Any], guard: bool | s
     if not isinstance(guard, bool) and not (isinstance(guard, str) and guard == "strict"):
         raise InputError(f"guard must be True, False or 'strict', got {check.show(guard)}; pass one of these.")
     strict = check.flag("strict", rest.pop("strict", False)) or guard == "strict"
-    return _Asked(RunOptions.read(run, rest, caller="audit_model", depth=4), scores, attack, made, question, strict)
+    aggregate = rest.pop("aggregate", "mean")
+    where = RunOptions.read(run, rest, caller="audit_model", depth=4)
+    return _Asked(where, scores, attack, made, question, aggregate, strict)
 
 
 def _references(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from dosimeter.audits.page import facts
 from dosimeter.audits.page.facts import Standing, Verdict
@@ -222,13 +222,13 @@ def region_chart(canvas: Canvas, audit: Audit) -> Spec | None:
         scale=alt.Scale(domain=names, range=[colors[name] for name in names]),
         legend=alt.Legend(symbolType="square", columns=1 if canvas.phone else 2 if clash else 3, symbolOpacity=1),
     )
-    marks = _marks(verdict, reach, top, canvas.phone)
+    marks = _marks(verdict, reach, canvas.phone)
     layers = [
         canvas.chart(bars).mark_bar(height=22, opacity=0.85).encode(x=x, x2="to:Q", y=alt.value(37), color=color),
-        *(_mark(canvas, scale, mark) for mark in marks),
-        *(_mark_text(canvas, scale, mark) for mark in marks),
+        *(_mark(canvas, scale, mark, top) for mark in marks),
+        *(_mark_text(canvas, scale, mark, top) for mark in marks),
         canvas.hover(
-            [{"from": m["at"], "at_y": 37, "text": m["text"]} for m in marks],
+            [{"from": min(m.at, top), "at_y": 37, "text": m.text} for m in marks],
             alt.X("from:Q", scale=scale),
             alt.Y("at_y:Q", scale=alt.Scale(domain=[0, 74], range=[0, 74]), axis=None),
         ),
@@ -259,57 +259,64 @@ def _axis(canvas: Canvas, top: float) -> Any:
     return canvas.alt.Axis(values=ticks, labelExpr=label, grid=False, labelLineHeight=15, labelOverlap=False)
 
 
-def _marks(verdict: Verdict, reach: float | None, top: float, phone: bool) -> Rows:
+@dataclass(frozen=True)
+class _Mark:
+    """Something that is marked on the line of ε: where, how, and what is written beside it and said on hover."""
+
+    at: float
+    label: str
+    y: int
+    kind: Literal["end", "point", "reach"]
+    text: str
+
+
+def _marks(verdict: Verdict, reach: float | None, phone: bool) -> list[_Mark]:
     """What is written at the line: the proven end above it, the guaranteed end and the ceiling below."""
-    marks: Rows = []
     lower, stated = verdict.lower, verdict.stated
     if lower.validity.is_bound:
         name = f"proven: ε ≥ {epsilon(lower.low)}"
-        marks.append({"at": lower.low, "label": name, "y": 14, "kind": "end", "text": f"The attack: {name[8:]}"})
+        marks = [_Mark(lower.low, name, 14, "end", f"The attack: {name[8:]}")]
     else:
         name = f"{facts.symbol(lower)} = {epsilon(lower.epsilon)}, not a bound"
-        marks.append({"at": lower.epsilon, "label": name, "y": 14, "kind": "point", "text": name})
+        marks = [_Mark(lower.epsilon, name, 14, "point", name)]
     if stated is not None and math.isfinite(stated.epsilon):
         name = f"guaranteed: ε ≤ {epsilon(stated.epsilon)}"
-        marks.append(
-            {"at": stated.epsilon, "label": name, "y": 61, "kind": "end", "text": f"The training: {name[12:]}"}
-        )
+        marks.append(_Mark(stated.epsilon, name, 61, "end", f"The training: {name[12:]}"))
     if reach is not None:
         name = (
             f"could have been proven: {epsilon(reach)}" if phone else f"a perfect attack could prove {epsilon(reach)}"
         )
         text = f"A perfect attack on as many would have proven about ε ≥ {epsilon(reach)}"
-        marks.append({"at": reach, "label": name, "y": 82, "kind": "reach", "text": text})
-    for mark in marks:
-        at = _place(mark["at"], top)
-        mark["align"] = "left" if at < 0.35 else "right" if at > 0.65 else "center"
-        mark["at"] = min(mark["at"], top)
+        marks.append(_Mark(reach, name, 82, "reach", text))
     return marks
 
 
-def _mark(canvas: Canvas, scale: Any, mark: Mapping[str, Any]) -> Any:
+def _mark(canvas: Canvas, scale: Any, mark: _Mark, top: float) -> Any:
     """A stroke through the line at an end, a diamond on it for a measured value, a short one for the ceiling."""
     alt = canvas.alt
-    base = canvas.chart([{"from": mark["at"]}])
+    base = canvas.chart([{"from": min(mark.at, top)}])
     x = alt.X("from:Q", scale=scale)
-    if mark["kind"] == "point":
+    if mark.kind == "point":
         point = base.mark_point(shape="diamond", filled=True, size=150, color=WARNING, opacity=1)
         return point.encode(x=x, y=alt.value(37))
-    up, down = {14: (20, 48), 61: (26, 54), 82: (26, 75)}[mark["y"]]
-    faint = mark["kind"] == "reach"
+    up, down = {14: (20, 48), 61: (26, 54), 82: (26, 75)}[mark.y]
+    faint = mark.kind == "reach"
     rule = base.mark_rule(
         color=MUTED if faint else INK, strokeWidth=1 if faint else 2, strokeDash=[2, 2] if faint else [1, 0]
     )
     return rule.encode(x=x, y=alt.value(up), y2=alt.value(down))
 
 
-def _mark_text(canvas: Canvas, scale: Any, mark: Mapping[str, Any]) -> Any:
+def _mark_text(canvas: Canvas, scale: Any, mark: _Mark, top: float) -> Any:
     alt = canvas.alt
-    strong = mark["kind"] != "reach"
-    text = canvas.chart([{"from": mark["at"], "label": mark["label"]}]).mark_text(
-        align=mark["align"], fontWeight="bold" if strong else "normal", color=INK if strong else MUTED, fontSize=13
+    strong, place = mark.kind != "reach", _place(mark.at, top)
+    text = canvas.chart([{"from": min(mark.at, top), "label": mark.label}]).mark_text(
+        align="left" if place < 0.35 else "right" if place > 0.65 else "center",
+        fontWeight="bold" if strong else "normal",
+        color=INK if strong else MUTED,
+        fontSize=13,
     )
-    return text.encode(x=alt.X("from:Q", scale=scale), y=alt.value(mark["y"]), text="label:N")
+    return text.encode(x=alt.X("from:Q", scale=scale), y=alt.value(mark.y), text="label:N")
 
 
 def _picture(verdict: Verdict, pictures: Pictures) -> str:
