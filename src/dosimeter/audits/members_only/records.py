@@ -19,7 +19,8 @@ from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
 from dosimeter.attacks.labeler import label
 from dosimeter.attacks.stacked import Content
-from dosimeter.audits.members_only.result import RecordCounts
+from dosimeter.audits.members_only.generator_check import close_to_members
+from dosimeter.audits.members_only.result import NearestMembers, RecordCounts
 from dosimeter.audits.shift.records import Records, read_records, record_hashes
 from dosimeter.evidence import OneRun, fair_coins
 from dosimeter.models import dataset
@@ -294,6 +295,7 @@ class AuditRecords:
     audit: BothSides
     counts: RecordCounts
     warnings: tuple[str, ...]
+    nearest: NearestMembers | None = None
 
     @property
     def pairs(self) -> int:
@@ -345,6 +347,10 @@ def split_records(
     )
     records = read_both((X, y), made)
     usable, copies = without_copies(records, sum(sizes))
+    nearest = None
+    if records.kind == "image":
+        learnt, others = records.members[rows[0]], records.members[np.concatenate(rows[1:])]
+        nearest = close_to_members(learnt, others, records.nonmembers[usable], given=generated is not None)
     made_rows = np.split(usable, np.cumsum(sizes)[:-1])  # for the helper, the classifiers and the audit
     labels = (None, None) if records.labels is None else records.labels
     inside = RecordSet(X, y, Content(records.kind, records.members, labels[0]))
@@ -360,6 +366,7 @@ def split_records(
         audit=BothSides(audit, made_audit),
         counts=_counts(made, copies, count, sizes, repeated),
         warnings=(*made.warnings, *copies.warnings(records.sizes[1]), *_repeats_warning(repeated)),
+        nearest=nearest,
     )
 
 
