@@ -66,17 +66,20 @@ def trained_network(torch: Any, recipe: FlowRecipe, data: FlowData, seed: int, k
         torch.manual_seed(seed % 2**63)
         network = flow_network(torch, data.images.shape[1], data.classes, recipe.width)
     kept = None if store is None else store.get(_key(key, "trained", seed))
-    average = _average(torch, network, recipe, data, seed, key, store) if kept is None else kept[0]
+    if kept is None:
+        average = _average(torch, network, recipe, data, seed, key, store)
+    else:
+        average = _parts(torch, network, kept[0]["average"])
     with torch.no_grad():
         for name, parameter in network.named_parameters():
-            parameter.copy_(torch.from_numpy(np.array(average[f"average/{name}"])))
+            parameter.copy_(average[name])
     return network.eval()
 
 
 def _average(
     torch: Any, network: Any, recipe: FlowRecipe, data: FlowData, seed: int, key: str, store: Store | None
-) -> Mapping[str, Array]:
-    """Train chunk by chunk, from the last one that is in the store; the averaged parameters."""
+) -> dict[str, Any]:
+    """Train chunk by chunk, from the last one that is in the store; the averaged parameters by name."""
     state = _State(torch, network)
     first = 0
     for chunk in range(recipe.chunks, 0, -1):
@@ -99,11 +102,11 @@ def _average(
                     store.discard(_key(key, chunk, seed))
     finally:
         torch.set_num_threads(threads)
-    average = {name: array for name, array in state.arrays().items() if name.startswith("average/")}
     if store is not None:
-        store.put(_key(key, "trained", seed), average, {"what": "flow matching, trained", "steps": recipe.steps})
+        info = {"what": "flow matching, trained", "steps": recipe.steps}
+        store.put(_key(key, "trained", seed), {"average": _flat(state.average)}, info)
         store.discard(_key(key, recipe.chunks, seed))
-    return average
+    return state.average
 
 
 def _key(key: str, part: int | str, seed: int) -> str:
@@ -160,24 +163,35 @@ class _State:
 
     def arrays(self) -> dict[str, Array]:
         """Everything that the rest of the training depends on."""
-        parts: dict[str, Array] = {"steps": np.array(self.steps)}
-        for name, parameter in self.named.items():
-            parts[f"now/{name}"] = parameter.detach().numpy().copy()
-            parts[f"average/{name}"] = self.average[name].numpy().copy()
-            for short, moment in MOMENTS.items():
-                parts[f"{short}/{name}"] = self.optimiser.state[parameter][moment].numpy().copy()
-        return parts
+        moments = {
+            short: _flat({name: self.optimiser.state[p][moment] for name, p in self.named.items()})
+            for short, moment in MOMENTS.items()
+        }
+        return {"steps": np.array(self.steps), "now": _flat(self.named), "average": _flat(self.average), **moments}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Go back to where the arrays were taken."""
         torch = self.torch
+        parts = {what: _parts(torch, self.network, arrays[what]) for what in ("now", "average", *MOMENTS)}
         self.steps = int(arrays["steps"])
         with torch.no_grad():
             for name, parameter in self.named.items():
-                parameter.copy_(torch.from_numpy(np.array(arrays[f"now/{name}"])))
-                self.average[name].copy_(torch.from_numpy(np.array(arrays[f"average/{name}"])))
-                kept = {
-                    moment: torch.empty_like(parameter).copy_(torch.from_numpy(np.array(arrays[f"{short}/{name}"])))
-                    for short, moment in MOMENTS.items()
-                }
-                self.optimiser.state[parameter] = {"step": torch.tensor(float(self.steps)), **kept}
+                parameter.copy_(parts["now"][name])
+                self.average[name].copy_(parts["average"][name])
+                moments = {m: torch.empty_like(parameter).copy_(parts[short][name]) for short, m in MOMENTS.items()}
+                self.optimiser.state[parameter] = {"step": torch.tensor(float(self.steps)), **moments}
+
+
+def _flat(named: Mapping[str, Any]) -> Array:
+    """Tensors one after the other, each in the order of its indices."""
+    return np.concatenate([tensor.detach().contiguous().numpy().reshape(-1) for tensor in named.values()])
+
+
+def _parts(torch: Any, network: Any, flat: Array) -> dict[str, Any]:
+    """The tensors again, by the names and shapes of the network's parameters."""
+    shapes = {name: parameter.shape for name, parameter in network.named_parameters()}
+    ends = np.cumsum([shape.numel() for shape in shapes.values()])[:-1]
+    cut = np.split(np.array(flat), ends)
+    return {
+        name: torch.from_numpy(part).reshape(shape) for (name, shape), part in zip(shapes.items(), cut, strict=True)
+    }

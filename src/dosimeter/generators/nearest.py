@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from dosimeter._validate import FloatArray, InputError
+from dosimeter._validate import FloatArray, InputError, IntArray
+from dosimeter.datasets.dataset import Array
 from dosimeter.generators.pixels import Float32Array, channels_last
 from dosimeter.generators.protocol import Members, read_members
 
-BLOCK = 1000  # images that are compared at once
+BLOCK = 500  # images that are compared at once
 
 
 def nearest_members(members: Any, generated: Any) -> FloatArray:
@@ -40,28 +41,35 @@ def nearest_members(members: Any, generated: Any) -> FloatArray:
         raise InputError(
             f"generated has images of shape {made.shape[1:]}, members of shape {known.shape[1:]}; resize them."
         )
-    rows = _rows(known)
-    best = np.zeros(len(made))
-    for start in range(0, len(made), BLOCK):
-        block = made[start : start + BLOCK]
-        for seen in (block, block[:, :, ::-1]):
-            asked = _rows(seen)
-            for first in range(0, len(rows), BLOCK):
-                found = (asked @ rows[first : first + BLOCK].T).max(axis=1)
-                np.maximum(best[start : start + BLOCK], found, out=best[start : start + BLOCK])
+    return best_correlations(known, made)
+
+
+def best_correlations(members: Array, images: Array, *, own: IntArray | None = None) -> FloatArray:
+    """The best correlation of images (n, h, w, c) with a member or its mirror image.
+
+    `own` says which member each image is itself, where they are members: it does not count.
+    """
+    rows, best = _rows(members), np.zeros(len(images))
+    for start in range(0, len(images), BLOCK):
+        block = slice(start, start + BLOCK)
+        for seen in (images[block], images[block][:, :, ::-1]):
+            found = _rows(seen) @ rows.T
+            if own is not None:
+                found[np.arange(len(found)), own[block]] = 0.0
+            np.maximum(best[block], found.max(axis=1), out=best[block])
     return np.minimum(best, 1.0)
 
 
-def _planes(records: Members, name: str) -> Float32Array:
+def _planes(records: Members, name: str) -> Array:
     """Images as (n, h, w, c)."""
     if records.kind != "image":
         raise InputError(f"{name} must hold images, got {records.kind} records; pass an array (n, h, w[, c]).")
-    return channels_last(np.asarray(records.X, np.float32))
+    return channels_last(records.X)
 
 
-def _rows(images: Float32Array) -> Float32Array:
+def _rows(images: Array) -> Float32Array:
     """Rows of length 1 and mean 0; an image of one colour is a row of zeros."""
-    rows = images.reshape(len(images), -1)
+    rows = np.asarray(images, np.float32).reshape(len(images), -1)
     rows = rows - rows.mean(axis=1, keepdims=True)
     length = np.linalg.norm(rows, axis=1, keepdims=True)
     scaled: Float32Array = np.divide(rows, length, out=np.zeros_like(rows), where=length > 1e-6)

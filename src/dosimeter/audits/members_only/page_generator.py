@@ -40,15 +40,15 @@ def _verdict(check: GeneratorCheck) -> str:
 
 def _nearest(near: NearestMembers) -> str:
     body = table(
-        "Best correlation with one of the generator's members",
+        "Best correlation with a member",
         ("images", "median", f"share above {CLOSE:g}"),
         [
             ("generated", f"{near.generated:.3g}", share(near.generated_close)),
-            ("other members", f"{near.real:.3g}", share(near.real_close)),
+            ("members, with other members", f"{near.real:.3g}", share(near.real_close)),
         ],
         numeric=(1, 2),
     )
     return body + paragraph(
-        f"Generated images lie {share(near.closeness)} of the way from where other members lie to copies. A model "
+        f"Generated images lie {share(near.closeness)} of the way from where members lie to copies of them. A model "
         "recognises its members in images that lie close to them, and then less of a leak shows."
     )

@@ -349,8 +349,7 @@ def split_records(
     usable, copies = without_copies(records, sum(sizes))
     nearest = None
     if records.kind == "image":
-        learnt, others = records.members[rows[0]], records.members[np.concatenate(rows[1:])]
-        nearest = close_to_members(learnt, others, records.nonmembers[usable], given=generated is not None)
+        nearest = close_to_members(records.members, records.nonmembers[usable], given=generated is not None)
     made_rows = np.split(usable, np.cumsum(sizes)[:-1])  # for the helper, the classifiers and the audit
     labels = (None, None) if records.labels is None else records.labels
     inside = RecordSet(X, y, Content(records.kind, records.members, labels[0]))

@@ -191,9 +191,10 @@ class RecordCounts(Part):
 
 @dataclass(frozen=True)
 class NearestMembers(Part):
-    """The best correlation of an image with one of the generator's members: medians, and the share above 0.95.
+    """The best correlation of an image with a member: medians, and the share above 0.95.
 
-    `closeness` is 0 where generated images are as far from members as other real images are, and 1 for copies.
+    `real` is that of members with other members. `closeness` is 0 where generated images are as far from members as
+    members are from each other, and 1 for copies.
     """
 
     generated: Rate
