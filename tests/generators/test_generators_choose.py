@@ -159,8 +159,8 @@ def test_missing_values_are_allowed_where_the_members_have_them():
 def test_heavy_packages_are_imported_only_when_asked_for():
     code = (
         "import sys, dosimeter.generators as g\n"
-        "assert {'Mst', 'ConvolutionalVae', 'CausalTransformer', 'PretrainedText'} <= set(dir(g))\n"
-        "g.Mst(), g.ConvolutionalVae(), g.CausalTransformer(), g.PretrainedText(None, None)\n"
+        "assert {'Mst', 'ConvolutionalVae', 'FlowMatching', 'CausalTransformer', 'PretrainedText'} <= set(dir(g))\n"
+        "g.Mst(), g.ConvolutionalVae(), g.FlowMatching(), g.CausalTransformer(), g.PretrainedText(None, None)\n"
         "heavy = {'torch', 'mbi', 'jax', 'transformers', 'pandas', 'sklearn'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

@@ -2,7 +2,7 @@
 
 The judge has its filters at full size and takes the mean over all places, so that it sees fine structure wherever it
 is. A network of the classifier's form hardly tells members mixed with noise from real images; the judge does
-(bench/image_generators.py).
+(bench/generators.py).
 """
 
 from __future__ import annotations

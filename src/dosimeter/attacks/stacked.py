@@ -141,7 +141,8 @@ def content_scores(train: Content, member: BoolArray, audit: Content, *, seed: i
             total += score(view.asked)
         judges.append(Judge(view.name, out, total / folds))
     if len(judges) > 1:
-        judges.append(Judge(BOTH, sum(j.train for j in judges), sum(j.audit for j in judges)))
+        first, second = judges
+        judges.append(Judge(BOTH, first.train + second.train, first.audit + second.audit))
     best = max(judges, key=lambda judge: Scores(judge.train[member], judge.train[~member]).auc)
     return Scored(best.train, best.audit, best.name, tuple(judges))
 

@@ -17,10 +17,10 @@ import numpy as np
 from dosimeter import _validate as check
 from dosimeter._progress import Progress
 from dosimeter._validate import FloatArray, InputError, IntArray, show
-from dosimeter.engine import Store, Task, key_of
+from dosimeter.engine import Store
 from dosimeter.engine.tasks import hash_of_arrays
 from dosimeter.generators.flow_network import HALVINGS, colour_space
-from dosimeter.generators.flow_training import NEAR, FlowData, FlowRecipe, trained_network
+from dosimeter.generators.flow_training import NEAR, FlowData, FlowRecipe, flow_key, trained_network
 from dosimeter.generators.images import without_images
 from dosimeter.generators.pixels import Float32Array, Images, read_images
 from dosimeter.generators.protocol import check_count, require_members, streams
@@ -113,8 +113,7 @@ class FlowMatching:
 def _key(recipe: FlowRecipe, images: Images, seed: int) -> str:
     """The key of a trained network: all that it depends on."""
     data = hash_of_arrays({"rows": images.rows, "codes": images.codes, "shape": np.array(images.shape)})
-    task = Task("flow matching", dict(vars(recipe)), seed)
-    return key_of(trained_network, task, version=VERSION, shared_fingerprint=data)
+    return flow_key(vars(recipe), seed, version=VERSION, data=data)
 
 
 @dataclass(frozen=True)
@@ -146,18 +145,18 @@ class FittedFlow:
     def sample(self, count: int, *, seed: int) -> Any:
         """Sample `count` new images, with labels if the network knows them."""
         size, store = check_count(count), self.recipe.store
-        task = Task("images", {"of": self.key, "start": self.recipe.start, "moves": self.recipe.moves}, seed)
-        key = key_of(FittedFlow.sample, task, version=f"{VERSION}, {size}")
+        how = {"of": self.key, "start": self.recipe.start, "moves": self.recipe.moves, "count": size}
+        key = flow_key(how, check.seed(seed), version=VERSION)
         kept = None if store is None else store.get(key)
         if kept is not None:
-            return self.images.write(np.asarray(kept[0]["rows"]), np.asarray(kept[0]["codes"]))
+            return self.images.write(kept[0]["rows"].astype(np.float64), kept[0]["codes"])
         pick, noise = streams(seed, 2)
         shares = np.bincount(self.data.codes, minlength=self.data.classes) / self.data.codes.size
         codes: IntArray = pick.choice(shares.size, size, p=shares).astype(np.int64)
         rows = self._made(codes, pick, noise).astype(np.float32)
         if store is not None:
             store.put(key, {"rows": rows, "codes": codes}, {"what": "flow matching, images", "count": size})
-        return self.images.write(rows, codes)
+        return self.images.write(rows.astype(np.float64), codes)
 
     def _made(self, codes: IntArray, pick: np.random.Generator, noise: np.random.Generator) -> FloatArray:
         """Rows of pixels of these classes, from noise or from members mixed with it."""

@@ -109,8 +109,14 @@ def _average(
     return state.average
 
 
+def flow_key(arguments: Mapping[str, Any], seed: int, *, version: str = "", data: str = "") -> str:
+    """The key in a store of a training, of a part of it, or of images that were made with it."""
+    function: Any = trained_network  # its name says where the entry comes from
+    return key_of(function, Task("flow matching", dict(arguments), seed), version=version, shared_fingerprint=data)
+
+
 def _key(key: str, part: int | str, seed: int) -> str:
-    return key_of(trained_network, Task("flow matching", {"of": key, "part": part}, seed))
+    return flow_key({"of": key, "part": part}, seed)
 
 
 def _train(

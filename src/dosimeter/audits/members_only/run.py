@@ -105,8 +105,9 @@ def audit_members_only(
     Args:
         model: Whatever `audit_model` takes, or a mapping of names to models that share one baseline.
         members: (X, y), or texts. The model was trained on all of them.
-        generator: "auto", an object with `fit` or `sample`, or a function (count, seed) -> records. Records without
-            classes get some from a classifier that is trained on the generator's members.
+        generator: "auto", "flow" (flow matching, for images; kept in the store of `run`), an object with `fit` or
+            `sample`, or a function (count, seed) -> records. Records without classes get some from a classifier that
+            is trained on the generator's members.
         generated: Generated records, instead of a generator.
         nonmembers: Real non-members of the same kind.
         helper: What the helper model, which baseline and attack both see, is trained on: "generated" records, "real"
@@ -153,6 +154,7 @@ def audit_members_only(
         splits=division.get("splits", SPLITS),
         audit_size=division.get("audit_size"),
         keep=division.get("filter"),
+        store=where.store,
         seed=seeds.split,
     )
     setup = setup.with_guesses_up_to(records.pairs)
