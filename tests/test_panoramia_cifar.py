@@ -11,8 +11,8 @@ from experiments.panoramia import cifar  # noqa: E402
 
 SETTINGS = {
     "side": 8,
-    "members": 300,
-    "splits": [0.4, 0.3, 0.3],
+    "members": 350,
+    "splits": [0.6, 0.2, 0.2],
     "steps": 2,
     "start": 0.0,
     "width": 8,
@@ -51,7 +51,7 @@ def test_wider_and_residual_networks_are_larger():
 
 def test_members_others_and_fresh_images_are_apart(pictures):
     drawn = cifar.images(SETTINGS, 0)
-    assert [X.shape for X, _ in drawn] == [(300, 8, 8, 3)] * 3 and drawn[0][0].dtype == np.uint8
+    assert [X.shape for X, _ in drawn] == [(350, 8, 8, 3)] * 3 and drawn[0][0].dtype == np.uint8
     found = cifar.targets("controls", drawn, SETTINGS, 0, None)
     assert list(found) == ["never saw them 1, 1 epochs", "never saw them 1, 2 epochs"]
     same = cifar.trained("plain", *drawn[2], SETTINGS, [1], 1)[1]
@@ -64,7 +64,7 @@ def test_rows_of_a_group(pictures):
     rows = cifar.audited("lengths", SETTINGS, 0, None)
     assert [row["target"] for row in rows] == ["1 epochs", "2 epochs"]
     assert json.loads(json.dumps(rows)) == rows
-    assert {row["key"] for row in rows} == {f"8 pixels | 300 members | lengths | 0 | {n} epochs" for n in (1, 2)}
+    assert {row["key"] for row in rows} == {f"8 pixels | 350 members | lengths | 0 | {n} epochs" for n in (1, 2)}
     row = rows[0]
     assert (
         0 <= row["epsilon"] <= row["c_plus_epsilon_lb"]
@@ -78,5 +78,5 @@ def test_what_is_measured_has_the_settings_of_the_file():
     import tomllib
 
     config = tomllib.loads((cifar.FOLDER / "config.toml").read_text(encoding="utf-8"))["cifar"]
-    assert all(set(config[size]) == set(SETTINGS) for size in ("quick", "full"))
+    assert all(set(config[size]) == set(SETTINGS) for size in cifar.SIZES)
     assert all(row["key"].split(" | ")[2] in cifar.GROUPS for row in cifar.rows())

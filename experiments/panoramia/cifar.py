@@ -1,9 +1,9 @@
 """CIFAR-10 with a trained generator: networks of three lengths, of several sizes, with DP-SGD, and some without a leak.
 
-`python -m experiments.panoramia.cifar quick|full [group …]` trains a generator by flow matching, trains the targets of
-each group and audits them together. Rows go to `cifar.json`, one for each target; rows that are there are not computed
-again. The generator, its images and the networks with DP-SGD are kept in `.reproduce/store`, so that a stopped run
-resumes. Groups: lengths (Tables 6.1 and 8.1, Figures 8.1 and 8.2), sizes (Figure 8.6a), private (Tables 8.2 to 8.4,
+`python -m experiments.panoramia.cifar quick|half|full [group …]` trains a generator by flow matching, and trains and
+audits the targets of each group together. Rows go to `cifar.json`, one for each target; rows that are there are not
+computed again. The generator, its images and the networks with DP-SGD are kept in `.reproduce/store`, so that a stopped
+run resumes. Groups: lengths (Tables 6.1 and 8.1, Figures 8.1 and 8.2), sizes (Figure 8.6a), private (Tables 8.2 to 8.4,
 Figure 8.6b), controls (networks that learnt from other images).
 """
 
@@ -32,6 +32,7 @@ from .images import CLASSES, small
 
 FOLDER = Path(__file__).resolve().parent
 ROWS = FOLDER / "cifar.json"
+SIZES = ("quick", "half", "full")  # 8, 16 and 32 pixels
 GROUPS = ("lengths", "controls", "private", "sizes")
 NETWORKS = ("plain", "residual", "wide")
 Settings = Mapping[str, Any]
@@ -72,7 +73,7 @@ def trained(kind: str, X: Any, y: Any, settings: Settings, epochs: Sequence[int]
     """The network after so many epochs of one training with Adam and mirrored images."""
     import torch
 
-    images, labels = _planes(X), torch.from_numpy(np.asarray(y))
+    images, labels = _planes(X), torch.tensor(y)
     found = {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -246,7 +247,7 @@ def _asked(module: Any) -> Callable[[Any], Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("size", choices=["quick", "full"])
+    parser.add_argument("size", choices=SIZES)
     parser.add_argument("groups", nargs="*", default=GROUPS, help=f"some of {', '.join(GROUPS)}; all if none is named")
     given = parser.parse_args()
     settings = tomllib.loads((FOLDER / "config.toml").read_text(encoding="utf-8"))["cifar"][given.size]

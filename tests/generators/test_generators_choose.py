@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dosimeter import generators
 from dosimeter._validate import InputError
+from dosimeter.engine import Store
 from dosimeter.generators import (
     Fitted,
     GaussianCopula,
@@ -154,6 +155,14 @@ def test_missing_values_are_allowed_where_the_members_have_them():
         same_shape(GAPS, made, missing=False)
     with pytest.raises(InputError, match="gave 1 records and 2 are needed"):
         same_shape(GAPS, made, count=2)
+
+
+def test_a_generator_by_name(tmp_path):
+    images, store = RNG.uniform(size=(60, 5, 5)), Store(tmp_path / "store")
+    found = choose(images, "flow", store=store)
+    assert found.generator.name == "flow matching" and found.generator.store is store and found.kind == "image"
+    with pytest.raises(InputError, match="generator must be one of auto, flow"):
+        choose(images, "gan")
 
 
 def test_heavy_packages_are_imported_only_when_asked_for():
