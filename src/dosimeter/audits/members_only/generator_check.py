@@ -61,7 +61,7 @@ def generator_warnings(check: GeneratorCheck) -> list[str]:
     if check.decides:
         found.append(
             f"without the model, members are told from generated records with an AUC of {check.auc:.3g}: the generator "
-            "decides, and ε̃ has no power; use a better generator, or real non-members"
+            "decides most of the guesses, and where ε̃ is 0, ε̃ has no power; use a better generator, or real non-members"
         )
     if check.missing is not None:
         found.append(check.missing)
