@@ -30,8 +30,8 @@ def _verdict(check: GeneratorCheck) -> str:
     told = f"Without the model, a judge tells members from generated records with an AUC of {check.auc:.3g}"
     if check.decides:
         return (
-            f"{told}, above {DECIDES:g}: the generator decides nearly every guess, and ε̃ has no power. A value of 0 "
-            "then says nothing about the model."
+            f"{told}, above {DECIDES:g}: the generator decides nearly every guess. Where ε̃ is 0 it has no power, "
+            "and says nothing about the model."
         )
     return (
         f"{told}; 0.5 is chance. The judge that told the training records best counts, and the baseline sees its score."
