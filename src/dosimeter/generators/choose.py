@@ -44,7 +44,7 @@ def choose(members: Any, name: str = "auto", *, store: Store | None = None) -> C
         return Choice(FlowMatching(store=store), records.kind, "it was asked for by name")
     if records.kind == "tabular":
         return Choice(*_tabular(records))
-    if records.kind == "image":
+    if records.kind == "image":  # bench/README.md: flow matching keeps farther from members and is told more easily
         reason = "members is an array of images: shaken members keep the contrast of small images and need no torch"
         return Choice(SmoothedBootstrap(), "image", reason)
     reason = "members is a list of texts: an n-gram model with back-off needs no torch"
