@@ -80,3 +80,14 @@ def test_what_is_measured_has_the_settings_of_the_file():
     config = tomllib.loads((cifar.FOLDER / "config.toml").read_text(encoding="utf-8"))["cifar"]
     assert all(set(config[size]) == set(SETTINGS) for size in cifar.SIZES)
     assert all(row["key"].split(" | ")[2] in cifar.GROUPS for row in cifar.rows())
+
+
+def test_networks_with_dp_and_of_other_sizes_are_trained(pictures):
+    drawn = cifar.images(SETTINGS, 0)
+    found = cifar.targets("private", drawn, SETTINGS, 0, None) | cifar.targets("sizes", drawn, SETTINGS, 0, None)
+    assert {name: (what["network"], what["dp"]) for name, (_, what) in found.items()} == {
+        "DP, ε = 10": ("plain", 10),
+        **{kind: (kind, None) for kind in cifar.NETWORKS},
+    }
+    for module, _ in found.values():
+        assert np.isfinite(cifar._asked(module)(drawn[1][0][:20])).all()
