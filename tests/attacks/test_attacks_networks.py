@@ -25,7 +25,7 @@ def judged(cut):
     train, audit = (np.concatenate([images(150, s), images(150, s + 10, cut=cut)]) for s in (0, 1))
     member = np.arange(300) < 150
     found = content_scores(content(train), member, content(audit), seed=0)
-    return [roc_auc_score(member, scores) for scores in found]
+    return [roc_auc_score(member, scores) for scores in found[:2]]
 
 
 @pytest.mark.parametrize("torch", [True, False])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dosimeter import generators
 from dosimeter._validate import InputError
+from dosimeter.engine import Store
 from dosimeter.generators import (
     Fitted,
     GaussianCopula,
@@ -156,11 +157,19 @@ def test_missing_values_are_allowed_where_the_members_have_them():
         same_shape(GAPS, made, count=2)
 
 
+def test_a_generator_by_name(tmp_path):
+    images, store = RNG.uniform(size=(60, 5, 5)), Store(tmp_path / "store")
+    found = choose(images, "flow", store=store)
+    assert found.generator.name == "flow matching" and found.generator.store is store and found.kind == "image"
+    with pytest.raises(InputError, match="generator must be one of auto, flow"):
+        choose(images, "gan")
+
+
 def test_heavy_packages_are_imported_only_when_asked_for():
     code = (
         "import sys, dosimeter.generators as g\n"
-        "assert {'Mst', 'ConvolutionalVae', 'CausalTransformer', 'PretrainedText'} <= set(dir(g))\n"
-        "g.Mst(), g.ConvolutionalVae(), g.CausalTransformer(), g.PretrainedText(None, None)\n"
+        "assert {'Mst', 'ConvolutionalVae', 'FlowMatching', 'CausalTransformer', 'PretrainedText'} <= set(dir(g))\n"
+        "g.Mst(), g.ConvolutionalVae(), g.FlowMatching(), g.CausalTransformer(), g.PretrainedText(None, None)\n"
         "heavy = {'torch', 'mbi', 'jax', 'transformers', 'pandas', 'sklearn'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

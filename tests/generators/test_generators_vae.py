@@ -10,7 +10,7 @@ from dosimeter.generators.protocol import read_members
 
 torch = pytest.importorskip("torch")
 
-from dosimeter.generators.vae import _framed, _unframed  # noqa: E402
+from dosimeter.generators.vae import framed, unframed  # noqa: E402
 
 SMALL = ConvolutionalVae(latent=4, width=8, epochs=40, learning_rate=1e-2)
 
@@ -61,9 +61,9 @@ def test_the_seeds_decide(fitted):
 def test_frames_are_undone(shape):
     X = np.random.default_rng(0).uniform(size=(4, *shape)).astype(np.float32)
     X.reshape(-1)[:2] = 0, 1  # so that the range is kept as it is
-    framed = _framed(read_images(read_members(X)))
-    assert framed.shape[2] % 4 == 0 and framed.shape[3] % 4 == 0
-    assert np.allclose(_unframed(framed, shape).reshape(X.shape), X)
+    planes = framed(read_images(read_members(X)))
+    assert planes.shape[2] % 4 == 0 and planes.shape[3] % 4 == 0
+    assert np.allclose(unframed(planes, shape).reshape(X.shape), X)
 
 
 def test_colour_images_of_bytes_come_back_as_such():

@@ -1,22 +1,24 @@
 """Tell real records from generated ones: a classifier of the content, and a second one on top that also sees outputs.
 
-The content classifier suits the kind of data: gradient boosting for tables, gradient boosting on principal components
-and a small convolutional network for images (without torch the former alone), hashed n-grams for texts. Its scores of
-the training records are out of fold, so that the second classifier, boosted trees on that score and on the outputs of
-models, sees scores as it will meet them later (Kazmi 2024, stacking of baseline and attack). Baseline and attack differ
-only in whose outputs they see: the budget is the same.
+The content classifier suits the kind of data: gradient boosting for tables, hashed n-grams for texts. Images have two,
+gradient boosting on principal components and a small convolutional network (without torch the former alone): whichever
+of them, or of their sum, tells better out of fold counts. Scores of the training records are out of fold, so that the
+second classifier, boosted trees on that score and on the outputs of models, sees scores as it will meet them later
+(Kazmi 2024, stacking of baseline and attack). Baseline and attack differ only in whose outputs they see: the budget is
+the same.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
+from dosimeter.evidence import Scores
 from dosimeter.models import BlackBox, HuggingFace, Outputs
 
 FOLDS = 3
@@ -98,47 +100,69 @@ def class_columns(outputs: Outputs, y: Any) -> FloatArray:
 # --- the two classifiers ----------------------------------------------------------------------------------
 
 
+TREES, NETWORK, BOTH = "trees on principal components", "convolutional network", "both together"
+WORDS = "words and letters"
+
+
+class Judge(NamedTuple):
+    """One classifier of the content: its scores, out of fold for the training records; higher means real."""
+
+    name: str
+    train: FloatArray
+    audit: FloatArray
+
+
 class Scored(NamedTuple):
-    """Scores of the training records, out of fold, and of the audit records; higher means real."""
+    """Scores of the training records, out of fold, and of the audit records; higher means real.
+
+    They are those of the judge named `counted`; `judges` has all that were asked.
+    """
 
     train: FloatArray
     audit: FloatArray
+    counted: str = ""
+    judges: tuple[Judge, ...] = ()
 
 
 def content_scores(train: Content, member: BoolArray, audit: Content, *, seed: int, folds: int = FOLDS) -> Scored:
     """Scores of a classifier that sees the records (and labels) alone, fitted on all folds but one in turn.
 
-    The audit records get the mean score of the classifiers of all folds.
+    The audit records get the mean score of the classifiers of all folds. Of several judges the one that tells the
+    training records best, out of fold, counts.
     """
     fold = _folds(member, folds, seed)
-    seen, asked = _features(train, audit)
-    out = np.empty(member.size)
-    total = np.zeros(len(audit))
-    for k in range(folds):
-        fit, held = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
-        score = _fit(train.kind, seen, member, fit, seed + k)
-        out[held] = score(seen, held)
-        total += score(asked, np.arange(len(audit)))
-    return Scored(out, total / folds)
+    judges = []
+    for view in _views(train, audit):
+        out, total = np.empty(member.size), np.zeros(len(audit))
+        for k in range(folds):
+            held = np.flatnonzero(fold == k)
+            score = _fit(view, member, np.flatnonzero(fold != k), seed + k)
+            out[held] = score(view.seen[held])
+            total += score(view.asked)
+        judges.append(Judge(view.name, out, total / folds))
+    if len(judges) > 1:
+        first, second = judges
+        judges.append(Judge(BOTH, first.train + second.train, first.audit + second.audit))
+    best = max(judges, key=lambda judge: Scores(judge.train[member], judge.train[~member]).auc)
+    return Scored(best.train, best.audit, best.name, tuple(judges))
 
 
-def _features(train: Content, audit: Content) -> tuple[Any, Any]:
-    """The numbers that the classifier of a kind takes; what is learnt for them comes from the training records."""
+class View(NamedTuple):
+    """The training and the audit records as one judge sees them."""
+
+    name: str
+    seen: Any
+    asked: Any
+
+
+def _views(train: Content, audit: Content) -> list[View]:
+    """What each judge of a kind of data sees; what is learnt for it comes from the training records."""
     if train.kind == "text":
-        return hashed(train), hashed(audit)
+        return [View(WORDS, hashed(train), hashed(audit))]
     if train.kind == "image":
-        matrices = principal(train, audit)
-        if has_torch():
-            return Pictures(train.records, matrices[0]), Pictures(audit.records, matrices[1])
-        return matrices
-    return _labelled(train.records, train), _labelled(audit.records, audit)
-
-
-class Pictures(NamedTuple):
-    """Images for a convolutional network, and their principal components for boosted trees."""
-
-    records: Any
-    matrix: FloatArray
+        networks = [View(NETWORK, train.records, audit.records)] if has_torch() else []
+        return [View(TREES, *principal(train, audit)), *networks]
+    return [View("trees", _labelled(train.records, train), _labelled(audit.records, audit))]
 
 
 def principal(train: Content, audit: Content) -> tuple[FloatArray, FloatArray]:
@@ -183,27 +207,20 @@ def hashed(content: Content) -> Any:
     return scipy.sparse.hstack(parts, format="csr")
 
 
-def _fit(kind: str, seen: Any, member: BoolArray, rows: IntArray, seed: int) -> Any:
-    """A function (features, rows) -> scores, fitted on these rows."""
-    if isinstance(seen, Pictures):
-        from dosimeter.attacks.image_classifier import image_classifier
+def _fit(view: View, member: BoolArray, rows: IntArray, seed: int) -> Callable[[Any], FloatArray]:
+    """A function from records to scores, fitted on these rows."""
+    if view.name == NETWORK:
+        from dosimeter.attacks.image_classifier import image_judge
 
-        logits = image_classifier(seen.records[rows], member[rows].astype(np.int64), classes=2, seed=seed)
-        trees = _fit(kind, seen.matrix, member, rows, seed)
-
-        def both(features: Pictures, at: IntArray) -> FloatArray:
-            found = logits(features.records[at])
-            return np.asarray(found[:, 1] - found[:, 0] + trees(features.matrix, at), np.float64)
-
-        return both
-    if kind == "text":
+        return image_judge(view.seen[rows], member[rows], seed=seed)
+    if view.name == WORDS:
         from sklearn.linear_model import LogisticRegression
 
         fitted: Any = LogisticRegression(C=10.0, max_iter=200)
     else:
         fitted = boosted(seed, leaves=31, rounds=120)
-    quiet_fit(fitted, seen[rows], member[rows])
-    return lambda features, at: margins(fitted, features[at])
+    quiet_fit(fitted, view.seen[rows], member[rows])
+    return lambda records: margins(fitted, records)
 
 
 def _folds(member: BoolArray, folds: int, seed: int) -> IntArray:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from dosimeter.generators.checks import check_copies, copied, same_shape
 from dosimeter.generators.choose import choose
 from dosimeter.generators.images import PcaMixture
+from dosimeter.generators.nearest import nearest_members
 from dosimeter.generators.own import GeneratedFile, OwnSampler
 from dosimeter.generators.protocol import Choice, Fitted, Generator, Members, read_members
 from dosimeter.generators.smoothed import SmoothedBootstrap
@@ -14,6 +15,8 @@ from dosimeter.generators.text import NGram
 from dosimeter.generators.tree import TreeModel
 
 if TYPE_CHECKING:
+    from dosimeter.generators.filtered import Filtered
+    from dosimeter.generators.flow import FlowMatching
     from dosimeter.generators.mst import Mst
     from dosimeter.generators.pretrained import PretrainedText
     from dosimeter.generators.transformer import CausalTransformer
@@ -23,7 +26,9 @@ __all__ = [
     "CausalTransformer",
     "Choice",
     "ConvolutionalVae",
+    "Filtered",
     "Fitted",
+    "FlowMatching",
     "GaussianCopula",
     "GeneratedFile",
     "Generator",
@@ -38,6 +43,7 @@ __all__ = [
     "check_copies",
     "choose",
     "copied",
+    "nearest_members",
     "read_members",
     "same_shape",
 ]
@@ -45,6 +51,8 @@ __all__ = [
 _LAZY = {
     "CausalTransformer": "transformer",
     "ConvolutionalVae": "vae",
+    "Filtered": "filtered",
+    "FlowMatching": "flow",
     "Mst": "mst",
     "PretrainedText": "pretrained",
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dosimeter import _validate as check
+from dosimeter.engine import Store
 from dosimeter.generators.protocol import Choice, Generator, Members, read_members
 from dosimeter.generators.smoothed import SmoothedBootstrap
 from dosimeter.generators.table import read_table
@@ -14,26 +16,35 @@ from dosimeter.generators.tree import TreeModel
 NOMINAL_SHARE = 1 / 3  # bench/generators.py: where the tree is harder to tell from real records than the copula
 
 
-def choose(members: Any) -> Choice:
-    """Choose the default generator for these members.
+NAMES = ("auto", "flow")
+
+
+def choose(members: Any, name: str = "auto", *, store: Store | None = None) -> Choice:
+    """Choose the default generator for these members, or the one of this name.
 
     Args:
         members: X or (X, y): a table, images or texts.
+        name: "auto" for the default, or "flow" for `FlowMatching`.
+        store: Where a generator with a long training keeps it.
 
     Returns:
         A `TreeModel` for a table with many unordered columns, else a `GaussianCopula`; a `SmoothedBootstrap` for
         images; an `NGram` for texts. Also the kind of the members, and the reason.
 
     Raises:
-        InputError: If the members are of no kind that generators know.
+        InputError: If the members are of no kind that generators know, or the name is not known.
 
     >>> choose(["a text", "another text"]).generator.name
     'n-gram with Kneser–Ney smoothing'
     """
     records = read_members(members)
+    if check.choice("generator", name, NAMES) == "flow":
+        from dosimeter.generators.flow import FlowMatching
+
+        return Choice(FlowMatching(store=store), records.kind, "it was asked for by name")
     if records.kind == "tabular":
         return Choice(*_tabular(records))
-    if records.kind == "image":
+    if records.kind == "image":  # bench/README.md: flow matching keeps farther from members and is told more easily
         reason = "members is an array of images: shaken members keep the contrast of small images and need no torch"
         return Choice(SmoothedBootstrap(), "image", reason)
     reason = "members is a list of texts: an n-gram model with back-off needs no torch"

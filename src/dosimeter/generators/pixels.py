@@ -37,6 +37,14 @@ class Images:
         return (images, self.classes[codes]) if self.labelled else images
 
 
+def channels_last(X: Any) -> Array:
+    """Images as (n, h, w, c), whether their channels came last, first or not at all."""
+    array = np.asarray(X)
+    if array.ndim == 3:
+        return array[..., None]
+    return np.moveaxis(array, 1, -1) if array.shape[1] in CHANNELS and array.shape[3] not in CHANNELS else array
+
+
 def read_images(members: Members) -> Images:
     """Images as rows; every class must have enough of them."""
     array = np.asarray(members.X)

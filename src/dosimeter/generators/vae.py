@@ -65,7 +65,7 @@ class ConvolutionalVae:
         rate = check.within("learning_rate", self.learning_rate, 0.0, 1.0, "pass e.g. 0.002", include="()")
         images = read_images(records)
         order, mixing, *own = streams(seed, 2 + images.classes.size)
-        inputs = torch.from_numpy(_framed(images))
+        inputs = torch.from_numpy(framed(images))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(order.integers(1 << 31)))
             network = _network(torch, inputs.shape[1:], images.classes.size, sizes[0], sizes[1])
@@ -106,7 +106,7 @@ class FittedVae:
             for start in range(0, len(points), ASKED):
                 z = torch.from_numpy(points[start : start + ASKED].astype(np.float32))
                 x = self.network.decode(z, torch.from_numpy(codes[start : start + ASKED])).numpy()
-                parts.append(_unframed(x, self.images.shape).astype(np.float64))
+                parts.append(unframed(x, self.images.shape).astype(np.float64))
         return np.concatenate(parts) * (self.high - self.low) + self.low
 
 
@@ -114,16 +114,16 @@ def _channels_first(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and shape[0] in CHANNELS and shape[2] not in CHANNELS
 
 
-def _framed(images: Images) -> Array:
-    """Images as (n, c, h, w) in [0, 1], filled up so that h and w are multiples of 4."""
+def framed(images: Images, multiple: int = 4) -> Array:
+    """Images as (n, c, h, w) in [0, 1], filled up so that h and w are multiples of a number."""
     shape = images.shape
     x = images.rows.reshape(-1, *shape).astype(np.float32)
     x = x[:, None] if len(shape) == 2 else x if _channels_first(shape) else np.moveaxis(x, -1, 1)
     x = (x - x.min()) / (float(x.max() - x.min()) or 1.0)
-    return np.ascontiguousarray(np.pad(x, ((0, 0), (0, 0), (0, -x.shape[2] % 4), (0, -x.shape[3] % 4))))
+    return np.ascontiguousarray(np.pad(x, ((0, 0), (0, 0), (0, -x.shape[2] % multiple), (0, -x.shape[3] % multiple))))
 
 
-def _unframed(x: Array, shape: tuple[int, ...]) -> Array:
+def unframed(x: Array, shape: tuple[int, ...]) -> Array:
     """Rows of pixels in the order of the members' form."""
     first = _channels_first(shape)
     high, wide = shape[1:] if first else shape[:2]

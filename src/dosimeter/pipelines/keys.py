@@ -116,7 +116,9 @@ KEYS: Mapping[str, KeyText] = {
     "attack.neighbours": KeyText("bounded (replace one record) or unbounded (remove one)", '"unbounded"'),
     "attack.distance": KeyText("how the neighbouring data set is found", '"euclidean"'),
     "attack.noise": KeyText("noise scaled to global or local sensitivity; local is not DP", '"local"', '"global"'),
-    "attack.generator": KeyText("what makes records like the members; a file can only say auto", '"auto"'),
+    "attack.generator": KeyText(
+        "what makes records like the members: auto, or flow (flow matching, for images)", '"auto"'
+    ),
     "attack.guesses": KeyText("how many guesses are made, or auto", "200"),
     "attack.protocol": KeyText("honest, or thesis for the best of all thresholds beside it", '"thesis"'),
     "estimate.delta": KeyText("δ", "1e-6"),

@@ -170,7 +170,10 @@ def bounds_of_draws(pair: Pair, guesses: str | int, level: float, seeds: Sequenc
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """How every target is measured: one baseline, one number of guesses, the same coins."""
+    """How every target is measured: one baseline, one number of guesses, the same coins.
+
+    `judge` is the AUC of a judge that sees the records alone, where it is so high that the generator decides.
+    """
 
     baseline: Baseline
     without: CoinDraws
@@ -178,6 +181,7 @@ class Measurement:
     confidence: float
     coins: int
     seeds: tuple[int, ...]
+    judge: float | None = None
 
     @property
     def level(self) -> float:
@@ -233,13 +237,21 @@ class Measurement:
         if passed and both > c:
             return (
                 f"{subject}PANORAMIA measures ε̃ = {number(both - c)} ({values}; the attack stands out from {against}): "
-                "a measurement, and a lower bound on ε only if no baseline can do better."
+                "a measurement, and a lower bound on ε only if no baseline can do better"
+                f"{self._judged('decides most of the guesses')}."
             )
         reason = "stands out, but proves no more than the baseline" if passed else f"does not stand out from {against}"
         return (
             f"{subject}PANORAMIA measures ε̃ = 0: the attack {reason} ({values}): "
-            "a measurement, not evidence of privacy."
+            f"a measurement, not evidence of privacy{self._judged('decides and ε̃ has no power')}."
         )
+
+    def _judged(self, outcome: str) -> str:
+        """What is added to the claim where generated records give themselves away."""
+        if self.judge is None:
+            return ""
+        told = f"members are told from generated records without the model (AUC {self.judge:.3g})"
+        return f"; {told}, so the generator {outcome}"
 
     def _result(
         self, name: str, attack: Pair, test: ReferenceTest | None, estimate: Estimate, draws: CoinDraws

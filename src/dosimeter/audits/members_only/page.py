@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 from dosimeter.audits.members_only.measure import LEVEL
+from dosimeter.audits.members_only.page_generator import generator_section
 from dosimeter.audits.members_only.page_propensity import by_record, propensity_chart
 from dosimeter.audits.members_only.page_thesis import difference_recall, every_recall, thesis_section
 from dosimeter.audits.members_only.pair_classifier import FIRST_PART
@@ -160,6 +161,7 @@ def sections(audit: Audit, pictures: Pictures) -> list[str]:
         _with_and_without(audit, details, pictures),
         _references(audit, details, pictures),
         _strength(details.strength, pictures),
+        generator_section(details),
         _records(details),
     ]
 

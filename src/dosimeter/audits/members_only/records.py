@@ -19,8 +19,10 @@ from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
 from dosimeter.attacks.labeler import label
 from dosimeter.attacks.stacked import Content
-from dosimeter.audits.members_only.result import RecordCounts
+from dosimeter.audits.members_only.generator_check import close_to_members
+from dosimeter.audits.members_only.result import NearestMembers, RecordCounts
 from dosimeter.audits.shift.records import Records, read_records, record_hashes
+from dosimeter.engine import Store
 from dosimeter.evidence import OneRun, fair_coins
 from dosimeter.models import dataset
 
@@ -39,6 +41,7 @@ class NonmemberSource:
     generator: Any = "auto"
     generated: Any = None
     keep: Callable[..., Any] | None = None
+    store: Store | None = None
 
     def __post_init__(self) -> None:
         if self.keep is not None and not callable(self.keep):
@@ -116,7 +119,7 @@ def generated_records(
     most = needed + math.ceil(SPARE * needed)
     if source.generated is not None:
         return _given(source, members, needed, most, fitting)
-    sampler, name, reason = _sampler(source.generator, members, fitting)
+    sampler, name, reason = _sampler(source, members, fitting)
     ask, have, dropped, right = most, 0, 0, None
     for turn in range(1 if source.keep is None else ROUNDS):
         X, y, right = _labelled(sampler(ask, sampling + turn), members, fitting)
@@ -153,15 +156,16 @@ def _given(source: NonmemberSource, members: tuple[Any, Any], needed: int, most:
     return GeneratedRecords(take_rows(X, first), take_rows(y, first), GIVEN, "", dropped, have + dropped, right)
 
 
-def _sampler(generator: Any, members: tuple[Any, Any], seed: int) -> tuple[Callable[[int, int], Any], str, str]:
+def _sampler(
+    source: NonmemberSource, members: tuple[Any, Any], seed: int
+) -> tuple[Callable[[int, int], Any], str, str]:
     """A function (count, seed) -> records, the generator's name and why it was chosen."""
     learnt = members[0] if members[1] is None else members
-    reason = ""
+    generator, reason = source.generator, ""
     if isinstance(generator, str):
-        check.choice("generator", generator, ("auto",))
         from dosimeter import generators
 
-        choice = generators.choose(learnt)
+        choice = generators.choose(learnt, generator, store=source.store)
         generator, reason = choice.generator, choice.reason
     name = getattr(generator, "name", None) or getattr(generator, "__name__", type(generator).__name__)
     if hasattr(generator, "fit"):
@@ -172,7 +176,7 @@ def _sampler(generator: Any, members: tuple[Any, Any], seed: int) -> tuple[Calla
     if callable(generator):
         return generator, str(name), reason
     raise InputError(
-        f"generator must be 'auto', an object with fit or sample, or a function (count, seed) -> records, got "
+        f"generator must be 'auto', 'flow', an object with fit or sample, or a function (count, seed) -> records, got "
         f"{check.show(generator)}; pass one of these."
     )
 
@@ -294,6 +298,7 @@ class AuditRecords:
     audit: BothSides
     counts: RecordCounts
     warnings: tuple[str, ...]
+    nearest: NearestMembers | None = None
 
     @property
     def pairs(self) -> int:
@@ -327,6 +332,7 @@ def split_records(
     splits: tuple[float, float, float],
     audit_size: int | None,
     keep: Callable[..., Any] | None = None,
+    store: Store | None = None,
     seed: int = 0,
 ) -> AuditRecords:
     """Divide the members, generate non-members and check both."""
@@ -337,7 +343,7 @@ def split_records(
     order = np.random.default_rng(dividing).permutation(count)
     rows = [order[end - size : end] for size, end in zip(sizes, np.cumsum(sizes), strict=True)]
     made = generated_records(
-        NonmemberSource(generator, generated, keep),
+        NonmemberSource(generator, generated, keep, store),
         (take_rows(X, rows[0]), take_rows(y, rows[0])),
         sum(sizes),
         fitting=fitting,
@@ -345,6 +351,9 @@ def split_records(
     )
     records = read_both((X, y), made)
     usable, copies = without_copies(records, sum(sizes))
+    nearest = None
+    if records.kind == "image":
+        nearest = close_to_members(records.members, records.nonmembers[usable], given=generated is not None)
     made_rows = np.split(usable, np.cumsum(sizes)[:-1])  # for the helper, the classifiers and the audit
     labels = (None, None) if records.labels is None else records.labels
     inside = RecordSet(X, y, Content(records.kind, records.members, labels[0]))
@@ -360,6 +369,7 @@ def split_records(
         audit=BothSides(audit, made_audit),
         counts=_counts(made, copies, count, sizes, repeated),
         warnings=(*made.warnings, *copies.warnings(records.sizes[1]), *_repeats_warning(repeated)),
+        nearest=nearest,
     )
 
 

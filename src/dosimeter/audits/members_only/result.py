@@ -15,8 +15,11 @@ __all__ = [
     "BaselineWithHelper",
     "BaselineWithRecords",
     "DifferenceRange",
+    "GeneratorCheck",
+    "JudgeResult",
     "MembersOnlyDetails",
     "MembersOnlyMetadata",
+    "NearestMembers",
     "PropensityBin",
     "PropensityCheck",
     "RealNonmembersResult",
@@ -187,6 +190,45 @@ class RecordCounts(Part):
 
 
 @dataclass(frozen=True)
+class NearestMembers(Part):
+    """The best correlation of an image with a member: medians, and the share above 0.95.
+
+    `real` is that of members with other members. `closeness` is 0 where generated images are as far from members as
+    members are from each other, and 1 for copies.
+    """
+
+    generated: Rate
+    real: Rate
+    generated_close: Rate
+    real_close: Rate
+    closeness: Rate
+
+
+@dataclass(frozen=True)
+class JudgeResult(Part):
+    """A classifier that sees the records alone, and its AUC on the audit pairs."""
+
+    name: str
+    auc: Rate
+
+
+@dataclass(frozen=True)
+class GeneratorCheck(Part):
+    """Whether generated records pass for members.
+
+    `counted` names the judge that told the training records best, and `auc` is its AUC on the audit pairs. `decides`
+    says that this is so high that the generator decides what is measured. `missing` says which judge there was not.
+    """
+
+    judges: tuple[JudgeResult, ...]
+    counted: str
+    auc: Rate
+    decides: bool
+    nearest: NearestMembers | None
+    missing: str | None = None
+
+
+@dataclass(frozen=True)
 class RealNonmembersTarget(Part):
     """The bounds on the ε of one model, from real non-members."""
 
@@ -235,8 +277,8 @@ class MembersOnlyDetails(Details):
     """What the page of a members-only audit draws.
 
     `null` holds the values of the reference models, `game` how the records were divided, `real` what real non-members
-    add, `propensities` the check of a baseline for each record, `thesis` what its protocol gives; each is None where
-    there is none.
+    add, `propensities` the check of a baseline for each record, `thesis` what its protocol gives, `generator` how well
+    generated records pass for members; each is None where there is none.
     """
 
     targets: tuple[TargetResult, ...]
@@ -247,6 +289,7 @@ class MembersOnlyDetails(Details):
     real: RealNonmembersResult | None = None
     propensities: PropensityCheck | None = None
     thesis: ThesisResult | None = None
+    generator: GeneratorCheck | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

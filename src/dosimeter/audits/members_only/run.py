@@ -19,6 +19,7 @@ import dosimeter
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.audits.assemble import risk_of
+from dosimeter.audits.members_only.generator_check import check_generator, generator_warnings
 from dosimeter.audits.members_only.measure import (
     FEWEST_REFERENCES,
     Baseline,
@@ -41,6 +42,7 @@ from dosimeter.audits.members_only.real_nonmembers import RealAudit, audit_real,
 from dosimeter.audits.members_only.records import AuditRecords, coin_evidence, split_records
 from dosimeter.audits.members_only.result import (
     BaselineStrength,
+    GeneratorCheck,
     MembersOnlyDetails,
     MembersOnlyMetadata,
     TargetResult,
@@ -103,8 +105,9 @@ def audit_members_only(
     Args:
         model: Whatever `audit_model` takes, or a mapping of names to models that share one baseline.
         members: (X, y), or texts. The model was trained on all of them.
-        generator: "auto", an object with `fit` or `sample`, or a function (count, seed) -> records. Records without
-            classes get some from a classifier that is trained on the generator's members.
+        generator: "auto", "flow" (flow matching, for images; kept in the store of `run`), an object with `fit` or
+            `sample`, or a function (count, seed) -> records. Records without classes get some from a classifier that
+            is trained on the generator's members.
         generated: Generated records, instead of a generator.
         nonmembers: Real non-members of the same kind.
         helper: What the helper model, which baseline and attack both see, is trained on: "generated" records, "real"
@@ -151,6 +154,7 @@ def audit_members_only(
         splits=division.get("splits", SPLITS),
         audit_size=division.get("audit_size"),
         keep=division.get("filter"),
+        store=where.store,
         seed=seeds.split,
     )
     setup = setup.with_guesses_up_to(records.pairs)
@@ -215,6 +219,7 @@ class _MeasuredTargets:
     by_record: PropensityBounds
     thesis: ThesisAudit | None
     coins: int
+    generator: GeneratorCheck
 
 
 def _setup(
@@ -283,7 +288,9 @@ def _measured(
         guesses = choose_guesses(classifier, [(*baseline.shared, own) for own in asked.values()], baseline, level)
     draws = tuple(seeds.coins + k for k in range(setup.repeats))
     without = bounds_of_draws(baseline.strongest, guesses, level / 2, draws)
-    measurement = Measurement(baseline, without, guesses, setup.confidence, seeds.coins, draws)
+    judged = check_generator(classifier.content, records.pairs, records.kind, records.nearest)
+    judge = judged.auc if judged.decides else None
+    measurement = Measurement(baseline, without, guesses, setup.confidence, seeds.coins, draws, judge)
     attacks = {label: classifier.score(*baseline.shared, own) for label, own in asked.items()}
     results = [measurement.of(label, pair, alone=len(attacks) == 1) for label, pair in attacks.items()]
     first = next(iter(attacks.values()))
@@ -303,7 +310,7 @@ def _measured(
         confidence=setup.confidence,
         seed=seeds.coins,
     )
-    return _MeasuredTargets(estimates, rows, baseline, strength, by_record, thesis, seeds.coins)
+    return _MeasuredTargets(estimates, rows, baseline, strength, by_record, thesis, seeds.coins, judged)
 
 
 def _helpers(classifier: PairClassifier, real: AuditRecords | None, seed: int) -> dict[str, Answers | None]:
@@ -342,7 +349,7 @@ def _assembled(
     """Put everything into one audit, the warnings at its headline."""
     head = measured.estimates[0]
     thesis = () if measured.thesis is None else measured.thesis.warnings
-    head = replace(head, warnings=(*head.warnings, *_warnings(setup, records, measured.strength), *thesis))
+    head = replace(head, warnings=(*head.warnings, *_warnings(setup, records, measured), *thesis))
     estimates = (head, *measured.estimates[1:], *(() if beyond is None else beyond.estimates))
     if measured.thesis is not None:
         estimates = (*estimates, *measured.thesis.estimates)
@@ -361,13 +368,14 @@ def _assembled(
             real=None if beyond is None else beyond.result,
             propensities=measured.by_record.check,
             thesis=None if measured.thesis is None else measured.thesis.result,
+            generator=measured.generator,
         ),
         metadata=metadata,
     )
 
 
-def _warnings(setup: MembersOnlySetup, records: AuditRecords, strength: BaselineStrength) -> list[str]:
-    warnings = [*records.warnings, *strength.warnings]
+def _warnings(setup: MembersOnlySetup, records: AuditRecords, measured: _MeasuredTargets) -> list[str]:
+    warnings = [*generator_warnings(measured.generator), *records.warnings, *measured.strength.warnings]
     if not setup.references:
         return [*warnings, "there are no reference models, so what a model knows of the distribution counts as leakage"]
     learn = "reference models learn from a third of the members"

@@ -1,0 +1,68 @@
+"""How well generated records pass for members: what judges tell, and how close images come to members."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dosimeter._validate import InputError
+from dosimeter.attacks.stacked import Scored, has_torch
+from dosimeter.audits.members_only.result import GeneratorCheck, JudgeResult, NearestMembers
+from dosimeter.evidence import Scores
+
+DECIDES = 0.95  # the AUC of a judge above which the generator decides what is measured
+CLOSE = 0.95  # the correlation above which an image is close to a member
+COPIES = 0.85  # of the way from real images to copies, at which a generator is refused
+COMPARED = 500  # images of either kind that are compared with all members
+NO_NETWORK = (
+    "torch is not installed, so no convolutional network judged the generated images: trees alone may pass images that "
+    "such a network tells with certainty"
+)
+
+
+def close_to_members(members: Any, generated: Any, *, given: bool) -> NearestMembers:
+    """Compare generated images with members, all as (n, h, w, c); refuse a generator that copies them.
+
+    How close members come to each other says what is usual. Records that were `given` are refused as well: they are
+    not non-members either.
+    """
+    from dosimeter.generators.nearest import best_correlations
+
+    own = np.arange(min(COMPARED, len(members)))
+    real = best_correlations(members, members[own], own=own)
+    made = best_correlations(members, generated[:COMPARED])
+    middle = float(np.median(real)), float(np.median(made))
+    closeness = float(np.clip((middle[1] - middle[0]) / max(1.0 - middle[0], 1e-9), 0.0, 1.0))
+    if closeness > COPIES:
+        source = "generated" if given else "generator"
+        raise InputError(
+            f"{source}: the generated images are nearly copies of members (median correlation with the nearest "
+            f"{middle[1]:.3g}, of members with other members {middle[0]:.3g}), so they are not non-members; use a "
+            "generator that keeps less of its training images."
+        )
+    shares = [float(np.mean(values > CLOSE)) for values in (made, real)]
+    return NearestMembers(middle[1], middle[0], shares[0], shares[1], closeness)
+
+
+def check_generator(content: Scored, pairs: int, kind: str, nearest: NearestMembers | None) -> GeneratorCheck:
+    """What each judge of the content tells of the audit pairs, the members first."""
+    judges = tuple(
+        JudgeResult(judge.name, Scores(judge.audit[:pairs], judge.audit[pairs:]).auc) for judge in content.judges
+    )
+    auc = Scores(content.audit[:pairs], content.audit[pairs:]).auc
+    missing = NO_NETWORK if kind == "image" and not has_torch() else None
+    return GeneratorCheck(judges, content.counted, auc, auc > DECIDES, nearest, missing)
+
+
+def generator_warnings(check: GeneratorCheck) -> list[str]:
+    """What a reader must know of the generator before the number."""
+    found = []
+    if check.decides:
+        found.append(
+            f"without the model, members are told from generated records with an AUC of {check.auc:.3g}: the generator "
+            "decides most of the guesses, and where ε̃ is 0, ε̃ has no power; use a better generator, or real non-members"
+        )
+    if check.missing is not None:
+        found.append(check.missing)
+    return found
