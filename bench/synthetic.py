@@ -5,10 +5,12 @@ python bench/synthetic.py --queries 5000     # fewer records; times for all are 
 python bench/synthetic.py --growth           # 10⁴, 10⁵ and 10⁶ rows, 1000 records each
 python bench/synthetic.py --audit            # the whole audit of a release that exists
 
-25 columns of numbers and 25 of words (8 each). `cpu` is processor time of all threads: on a busy machine read that, and
-divide by the cores. The loop is one distance after the other in NumPy, a record at a time. Plain tiles are the usual
+25 columns of numbers and 25 of words (8 each). `wall` is what the clock says with so many `threads`, `cpu` processor time
+of all threads; `load` is how many processes wanted to run before: where it is above 0, `wall` says too much, so read
+`cpu` and divide by the threads. The loop is one distance after the other in NumPy, a record at a time. Plain tiles are the usual
 product in float32, without our folding; `times_plain_tiles` is our time as a share of theirs. anonymeter 1.1.0 runs in
-an environment of its own (`--anonymeter python`), on its own functions. A full run writes synthetic.json.
+an environment of its own (`--anonymeter python`), on its own functions. `--write` keeps a row in synthetic.json, in the
+place of an earlier one of the same sizes.
 """
 
 from __future__ import annotations
@@ -75,6 +77,11 @@ def plain_tiles(queries: Any, rows: Any) -> Any:
     return place
 
 
+def _load() -> float:
+    """Processes that wanted to run in the last minute."""
+    return round(os.getloadavg()[0], 2)
+
+
 def neighbours(queries: int, rows: int, workers: int) -> dict[str, Any]:
     """Our search, and the same by scikit-learn and by a loop on some of the records."""
     from sklearn.metrics import pairwise_distances_argmin_min
@@ -92,7 +99,8 @@ def neighbours(queries: int, rows: int, workers: int) -> dict[str, Any]:
     encoding = {"wall": wall, "cpu": cpu}
     forget_peak()
     wall, cpu, found = timed(lambda: nearest(*points, workers=workers))
-    row = {"records": queries, "rows": rows, "dimensions": points[0].shape[1], "encoding": encoding}
+    row = {"records": queries, "rows": rows, "dimensions": points[0].shape[1], "threads": workers, "load": _load()}
+    row |= {"encoding": encoding}
     row |= {"ours": {"wall": wall, "cpu": cpu, "peak_mb": peak_memory() / 1e6}}
     few = min(500, queries)
     with threadpool_limits(1):
@@ -128,13 +136,15 @@ def audit(records: int, rows: int, workers: int) -> dict[str, Any]:
     import dosimeter as dm
     from dosimeter.engine.work import forget_peak, peak_memory
 
+    load = _load()
     members, held, made = (table(n, seed) for seed, n in enumerate((records, records, rows)))
     run = dm.RunOptions(workers=workers, progress=False)
     forget_peak()
     wall, cpu, found = timed(
         lambda: dm.audit_synthetic(synthetic=made, members=members, nonmembers=held, run=run, seed=0)
     )
-    told = {"records": 2 * records, "rows": rows, "wall": wall, "cpu": cpu, "peak_mb": peak_memory() / 1e6}
+    told = {"records": 2 * records, "rows": rows, "threads": workers, "load": load, "wall": wall, "cpu": cpu}
+    told["peak_mb"] = peak_memory() / 1e6
     return told | {"compared": found.metadata.members + found.metadata.nonmembers, "epsilon": found.headline.low}
 
 
@@ -157,9 +167,19 @@ def main() -> None:
                 each = 1e5 * row[name]["cpu"] / part
                 print(f"  {name}: {each:.0f} s of the processor for 10⁵ records (measured on {part})", file=sys.stderr)
         if given.write:
-            file = HERE / "synthetic.json"
-            kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-            file.write_text(json.dumps([*kept, row], indent=1) + "\n", encoding="utf-8")
+            keep(row)
+
+
+def keep(row: dict[str, Any]) -> None:
+    """Write a row in the place of one of the same sizes; what is not measured this time stays as it was."""
+    file = HERE / "synthetic.json"
+    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    same = [place for place, old in enumerate(kept) if all(old[k] == row[k] for k in ("what", "records", "rows"))]
+    if same:
+        kept[same[0]] |= row
+    else:
+        kept.append(row)
+    file.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
 def measured(given: argparse.Namespace) -> Iterator[dict[str, Any]]:

@@ -265,6 +265,13 @@ class TestExistingRelease:
         assert audit.headline.low > 0.9 * audit.details.published.perfect
         assert "every published row is a copy of a member" in audit.metadata.warnings[0]
 
+    def test_a_table_of_few_values_is_not_taken_for_the_wrong_file(self):
+        def coarse(rows, seed):
+            return np.random.default_rng(seed).integers(0, 3, (rows, 3))
+
+        audit = audit_synthetic(synthetic=coarse(200, 2), members=coarse(200, 0), nonmembers=coarse(200, 1), run=HERE)
+        assert audit.details.copies.outside == audit.details.copies.outside_of and audit.metadata.warnings == ()
+
     def test_files_are_read(self, tmp_path):
         data = mixed(300)
         paths = [tmp_path / name for name in ("real.csv", "held.csv", "made.csv")]

@@ -62,6 +62,16 @@ class TestCommand:
         assert "<html" in Path("page.html").read_text(encoding="utf-8")
         assert len(pd.read_csv("risk.csv")) == 400
 
+    def test_a_criterion_without_a_number_is_named(self, command):
+        twice = pd.read_csv("synthetic.csv")
+        pd.concat([twice, twice]).to_csv("synthetic.csv", index=False)  # no query finds one row alone
+        code, out, _ = command(*ALL, "--html", "page.html")
+        page = Path("page.html").read_text(encoding="utf-8")
+        assert code == 0 and "linkability" in out
+        for text in (out, page):
+            assert "singling out: nothing can be stated" in " ".join(text.split())
+            assert "linkability: nothing can be stated" not in " ".join(text.split())
+
     def test_json_is_a_valid_audit(self, command):
         code, out, _ = command(
             *ALL, "--json", "--group", "person", "--secret", "ill", "--secret", "size", "--target", "ill"
