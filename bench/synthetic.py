@@ -5,12 +5,12 @@ python bench/synthetic.py --queries 5000     # fewer records; times for all are 
 python bench/synthetic.py --growth           # 10⁴, 10⁵ and 10⁶ rows, 1000 records each
 python bench/synthetic.py --audit            # the whole audit of a release that exists
 
-25 columns of numbers and 25 of words (8 each). `wall` is what the clock says with so many `threads`, `cpu` processor time
-of all threads; `load` is how many processes wanted to run before: where it is above 0, `wall` says too much, so read
-`cpu` and divide by the threads. The loop is one distance after the other in NumPy, a record at a time. Plain tiles are the usual
-product in float32, without our folding; `times_plain_tiles` is our time as a share of theirs. anonymeter 1.1.0 runs in
-an environment of its own (`--anonymeter python`), on its own functions. `--write` keeps a row in synthetic.json, in the
-place of an earlier one of the same sizes.
+25 columns of numbers and 25 of words (8 each). `wall` is what the clock says with so many `threads`, `cpu` processor
+time of all threads. `load` is how many processes wanted to run just before: where there were any, `wall` says too much,
+so read `cpu` and divide by the threads. The loop is one distance after the other in NumPy, a record at a time. Plain
+tiles are the usual product in float32, without our folding; `times_plain_tiles` is our time as a share of theirs.
+anonymeter 1.1.0 runs in an environment of its own (`--anonymeter python`), on its own functions. `--write` keeps a row
+in synthetic.json, in the place of an earlier one of the same sizes.
 """
 
 from __future__ import annotations

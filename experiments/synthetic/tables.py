@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -74,23 +73,23 @@ def _compared(rows: list[dict[str, Any]], data: str) -> str:
 
 
 def _ranking(groups: dict[str, list[dict[str, Any]]]) -> str:
-    """Whether the order of the generators is the same under every seed that all of them have."""
-    several = {name: {r["seed"]: r["epsilon"] for r in found} for name, found in groups.items() if len(found) > 1}
-    seeds = sorted(set.intersection(*(set(found) for found in several.values()))) if several else []
-    full = {name: found for name, found in several.items() if len(found) == max(map(len, several.values()))}
-    if len(full) > 1:
-        seeds = sorted(set.intersection(*(set(found) for found in full.values())))
+    """Which generators stand above which under every seed that those with the most audits have."""
+    proven = {name: {r["seed"]: r["epsilon"] for r in found} for name, found in groups.items()}
+    most = max(map(len, proven.values()))
+    full = {name: found for name, found in proven.items() if len(found) == most}
+    seeds = sorted(set.intersection(*(set(found) for found in full.values())))
     if len(full) < 2 or len(seeds) < 2:
         return ""
     order = sorted(full, key=lambda name: -median(full[name].values()))
-    apart = [all(full[a][s] > full[b][s] for s in seeds) for a, b in pairwise(order)]
-    told = " > ".join(order)
-    if all(apart):
-        return f"The order is the same under all {len(seeds)} seeds: {told}."
-    mixed = [f"{a} and {b}" for (a, b), clear in zip(pairwise(order), apart, strict=True) if not clear]
-    return (
-        f"By their medians over {len(seeds)} seeds: {told}. Under single seeds these change places: {'; '.join(mixed)}."
-    )
+    tiers = [[order[0]]]
+    for place in range(1, len(order)):
+        above, below = order[:place], order[place:]
+        if all(min(full[a][s] for a in above) > max(full[b][s] for b in below) for s in seeds):
+            tiers.append([])
+        tiers[-1].append(order[place])
+    told = " > ".join(tier[0] if len(tier) == 1 else f"({', '.join(tier)})" for tier in tiers)
+    mixed = " In brackets the order changes with the seed, or nothing is proven." if len(tiers) < len(order) else ""
+    return f"The order is the same under all {len(seeds)} seeds: {told}.{mixed}"
 
 
 def _null(row: dict[str, Any]) -> str:

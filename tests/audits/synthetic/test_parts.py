@@ -309,15 +309,23 @@ class Discrete(Sampler):
 class TestAdapters:
     @pytest.mark.parametrize("generator", [Sampler(), Sampler, Tables(), Discrete()])
     def test_objects_and_classes_with_fit_and_sample(self, generator):
+        before, made = Sampler.fits, FitSample(generator, 30)
+        for seed in range(2):
+            rows = made(frame(50), seed)
+            assert len(rows) == 30 and list(rows.columns) == ["x", "k", "w"]
+        assert Sampler.fits == before + 2
+
+    @pytest.mark.parametrize("generator", [Tables(), Sampler])
+    def test_an_audit_of_them(self, generator):
         before = Sampler.fits
-        audit = audit_synthetic(generator, frame(200), references=2, seed=0, run=HERE)
-        assert Sampler.fits == before + 3 and audit.details.published.rows == 100
+        audit = audit_synthetic(generator, frame(100), references=2, seed=0, run=HERE)
+        assert Sampler.fits == before + 3 and audit.details.published.rows == 50
         assert audit.metadata.model == (generator if isinstance(generator, type) else type(generator)).__name__
 
     def test_the_number_of_rows_is_fixed_before_the_coins(self):
         found = {
             audit_synthetic(Sampler(), frame(200), references=0, seed=s, run=HERE).details.published.rows
-            for s in range(3)
+            for s in range(2)
         }
         assert found == {100}
         more = audit_synthetic(Sampler(), frame(200), references=0, seed=0, rows=500, run=HERE)
