@@ -55,8 +55,10 @@ def _points(records: pd.DataFrame) -> Any:
     """Numbers in standard deviations, words one apart."""
     numbers = records.select_dtypes("number")
     scaled = (numbers - numbers.mean()) / numbers.std().replace(0, 1)
-    words = pd.get_dummies(records.drop(columns=numbers.columns)).to_numpy(float) / np.sqrt(2)
-    return np.concatenate([scaled.to_numpy(float), words], axis=1)
+    words = records.drop(columns=numbers.columns)
+    if not words.shape[1]:
+        return scaled.to_numpy(float)
+    return np.concatenate([scaled.to_numpy(float), pd.get_dummies(words).to_numpy(float) / np.sqrt(2)], axis=1)
 
 
 def independent(records: pd.DataFrame, seed: int) -> pd.DataFrame:

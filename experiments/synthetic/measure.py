@@ -227,7 +227,7 @@ def main() -> None:
         for row in comparison(names, given.data, given.seeds, given.records, None if given.no_store else given.store):
             keep(row)
             print(f"{row['key']}: ε ≥ {row['epsilon']:.2f} in {row['seconds']:.0f} s", file=sys.stderr, flush=True)
-    tables.write(kept(), {data: list(GENERATORS) for data in FILES})
+    tables.write(kept(), {data: {name: count for name, (count, _) in GENERATORS.items()} for data in FILES})
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -11,8 +12,8 @@ BEGIN, END = "<!-- measured -->", "<!-- /measured -->"
 NAMES = {"adult": "Adult", "bank": "Bank marketing"}
 
 
-def write(rows: list[dict[str, Any]], asked: dict[str, list[str]]) -> None:
-    """Put the tables between the marks of the page; `asked` are the generators of the command by data set."""
+def write(rows: list[dict[str, Any]], asked: dict[str, dict[str, int]]) -> None:
+    """Put the tables between the marks of the page; `asked` is how many audits of which generator the command makes."""
     text = PAGE.read_text(encoding="utf-8")
     head, rest = text.split(BEGIN)
     tail = rest.split(END)[1]
@@ -28,12 +29,16 @@ def measured(rows: list[dict[str, Any]]) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _open(rows: list[dict[str, Any]], asked: dict[str, list[str]]) -> str:
+def _open(rows: list[dict[str, Any]], asked: dict[str, dict[str, int]]) -> str:
     """What the command would measure and nobody has run yet."""
-    done = {(r["data"], r["generator"]) for r in rows if "data" in r}
-    missing = {data: [n for n in names if (data, n) not in done] for data, names in asked.items()}
+    largest = max(r["records"] for r in rows if "data" in r)
+    done = Counter((r["data"], r["generator"]) for r in rows if r.get("data") and r["records"] == largest)
+    missing = {
+        data: [f"{name} ({done[data, name]} of {count})" for name, count in counts.items() if done[data, name] < count]
+        for data, counts in asked.items()
+    }
     told = "; ".join(f"{NAMES[data]}: {', '.join(names)}" for data, names in missing.items() if names)
-    return f"Not measured yet: {told}.\n\n" if told else ""
+    return f"Audits that the command would still make, at {largest} records: {told}.\n\n" if told else ""
 
 
 def _of(rows: list[dict[str, Any]], data: str) -> dict[str, list[dict[str, Any]]]:
@@ -62,12 +67,13 @@ def _compared(rows: list[dict[str, Any]], data: str) -> str:
         proven = [r["epsilon"] for r in found]
         span = f" ({min(proven):.2f}–{max(proven):.2f})" if len(found) > 1 else ""
         stated = found[0]["stated"]
+        whole = [r["cpu_seconds"] for r in found if r["computed"] > r["references"]]  # none of its releases was kept
         model = f"{_mid(found, 'trained_synthetic'):.3f} / {_mid(found, 'trained_real'):.3f}"
         lines.append(
             f"| {name} | {len(found)} | {found[0]['references']} | {median(proven):.2f}{span} | "
             f"{'–' if stated is None else f'ε ≤ {stated:g}'} | "
             f"{_mid(found, 'copies_in'):.1%} / {_mid(found, 'copies_out'):.1%} | {_mid(found, 'shapes'):.2f} | "
-            f"{_mid(found, 'trends'):.2f} | {model} | {median(r['cpu_seconds'] for r in found):.0f} |"
+            f"{_mid(found, 'trends'):.2f} | {model} | {f'{median(whole):.0f}' if whole else '–'} |"
         )
     return "\n".join([*lines, "", _ranking(groups), ""])
 
@@ -89,7 +95,7 @@ def _ranking(groups: dict[str, list[dict[str, Any]]]) -> str:
         tiers[-1].append(order[place])
     told = " > ".join(tier[0] if len(tier) == 1 else f"({', '.join(tier)})" for tier in tiers)
     mixed = " In brackets the order changes with the seed, or nothing is proven." if len(tiers) < len(order) else ""
-    return f"The order is the same under all {len(seeds)} seeds: {told}.{mixed}"
+    return f"Among those with {most} audits, the order is the same under every seed: {told}.{mixed}"
 
 
 def _null(row: dict[str, Any]) -> str:
@@ -111,7 +117,7 @@ def _hidden(rows: list[dict[str, Any]]) -> str:
         "records copied, in / out |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for row in rows:
+    for row in sorted(rows, key=lambda row: str(row["key"].split(" | ")[1])):
         _, data, case = row["key"].split(" | ")
         sure = "–" if row["sure"] is None else f"{row['sure']:.2f}"
         lines.append(
