@@ -4,6 +4,7 @@ python bench/synthetic.py                    # 10⁵ records against 10⁵ rows;
 python bench/synthetic.py --queries 5000     # fewer records; times for all are counted up and marked ~
 python bench/synthetic.py --growth           # 10⁴, 10⁵ and 10⁶ rows, 1000 records each
 python bench/synthetic.py --audit            # the whole audit of a release that exists
+python bench/synthetic.py --page             # write what synthetic.json holds into the tutorial
 
 25 columns of numbers and 25 of words (8 each). `wall` is what the clock says with so many `threads`, `cpu` processor
 time of all threads. `load` is how many processes wanted to run just before: where there were any, `wall` says too much,
@@ -28,6 +29,9 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "tutorials" / "synthetic.md"
+BEGIN, END = "<!-- bench -->", "<!-- /bench -->"
+IDLE = 0.5  # the largest load under which seconds of the clock are quoted
 NUMBERS, WORDS, LEVELS = 25, 25, 8
 PEER = """
 import sys, time, numpy as np, pandas as pd
@@ -158,7 +162,13 @@ def main() -> None:
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--audit", action="store_true")
     parser.add_argument("--write", action="store_true", help="write synthetic.json")
+    parser.add_argument("--page", action="store_true")
     given = parser.parse_args()
+    if given.page:
+        head, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+        told = quoted(json.loads((HERE / "synthetic.json").read_text(encoding="utf-8")))
+        PAGE.write_text(f"{head}{BEGIN}\n\n{told}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
+        return
     for row in measured(given):
         print(json.dumps(row), flush=True)
         for name in ("ours", "plain tiles", "scikit-learn", "loop", "anonymeter"):
@@ -180,6 +190,35 @@ def keep(row: dict[str, Any]) -> None:
     else:
         kept.append(row)
     file.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+def quoted(rows: list[dict[str, Any]]) -> str:
+    """The rows as Markdown: the search at 10⁵, its growth, and the whole audit."""
+    searches = [row for row in rows if row["what"] == "neighbours"]
+    whole = max(searches, key=lambda row: row["records"])
+    names = ("plain tiles", "scikit-learn", "anonymeter", "loop")
+    cells = [f"~{whole['records'] / whole[n]['records'] * whole[n]['cpu']:.0f}" if n in whole else "–" for n in names]
+    ours = f"{whole['ours']['cpu']:.0f}, with {whole['ours']['peak_mb'] / 1e3:.2f} GB of memory"
+    lines = [
+        "| dosimeter | plain float32 products | scikit-learn | anonymeter 1.1.0 | a loop |",
+        "|---|---|---|---|---|",
+        f"| {ours} | {' | '.join(cells)} |",
+    ]
+    growth = sorted((row for row in searches if row is not whole), key=lambda row: int(row["rows"]))
+    took = ", ".join(f"{row['ours']['cpu']:.2g} seconds for {row['rows']:,}".replace(",", " ") for row in growth)
+    most = max(row["ours"]["peak_mb"] for row in growth) / 1e3
+    told = [f"For {growth[0]['records']} records the time grows in proportion to the rows: {took}; with at most"]
+    told[0] += f" {most:.1f} GB."
+    if whole.get("load", IDLE + 1) <= IDLE:
+        told.append(f"On the clock the search took {whole['ours']['wall']:.0f} s with {whole['threads']} threads.")
+    for row in (row for row in rows if row["what"] == "audit"):
+        clock = f" ({row['wall']:.0f} s on the clock, {row['threads']} threads)" if row["load"] <= IDLE else ""
+        told.append(
+            f"The whole audit of a release that exists, with {row['records']} records and {row['rows']} published rows,"
+            f" took {row['cpu']:.0f} s of processor time{clock} and {row['peak_mb'] / 1e3:.1f} GB; it compares "
+            f"{row['compared']} of the records, drawn at random."
+        )
+    return "\n".join([*lines, "", "\n".join(told)])
 
 
 def measured(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
