@@ -19,7 +19,7 @@ from dosimeter.estimators.lower_bound import proven_epsilon
 from dosimeter.evidence import OneRun
 
 SURE = 0.9  # share of members, among the references' records above a cut, from which ties are tried at all
-WORTH = 0.05  # of ε more on the references, from which a form is taken: below it the choice is mostly noise
+WORTH = 0.05  # of ε: a form must prove so much more about the references; below it the choice is mostly noise
 TIED, ALONE = "stack, surest tied", "stack, surest alone"
 
 Form = Callable[[FloatArray, float], FloatArray]
