@@ -122,7 +122,8 @@ def show(result: Any) -> None:
         for warning in estimate.warnings:
             err.print(f"warning ({estimate.method}): {warning}", markup=False, soft_wrap=True)
     details = result.details
-    out.print(f"A perfect attack on as many records would have proven about ε ≥ {details.published.perfect:.4g}.")
+    unit = result.metadata.unit
+    out.print(f"A perfect attack on as many {unit}s would have proven about ε ≥ {details.published.perfect:.4g}.")
     copies = details.copies
     rows = [("exact copies", copies.inside, copies.inside_of, copies.outside, copies.outside_of)]
     rows += [

@@ -188,6 +188,7 @@ class TestPersons:
         ids = np.repeat(np.arange(100), 3), 1000 + np.repeat(np.arange(100), 3)
         audit = audit_synthetic(synthetic=data[:150], members=data, nonmembers=held, groups=ids, run=HERE)
         assert audit.metadata.unit == "person" and audit.metadata.members == 100
+        assert "150 rows were published from 300 records (0.5 for each)" in audit.headline.claim
         assert audit.headline.low > 1 and verify(audit).valid
 
     def test_a_person_on_both_sides_is_refused(self):

@@ -149,10 +149,11 @@ def _how(audit: Audit, details: SyntheticDetails, meta: SyntheticMetadata) -> st
             "that coins choose, would need no such assumption, and could be attacked with reference releases."
         )
     if published is not None:
+        source = "members" if facts.unit(audit) == "record" else "records of members"
         without = "had no coin" if meta.game == "coins" else "were not looked at"
         always = f", of which {thousands(published.always_in)} {without}" if published.always_in else ""
         body += paragraph(
-            f"Published: {thousands(published.rows)} rows from {thousands(published.members)} members{always}, "
+            f"Published: {thousands(published.rows)} rows from {thousands(published.members)} {source}{always}, "
             f"{published.per_member:.3g} for each. The bound belongs to this number: more rows show more. A perfect "
             f"attack "
             f"on {thousands(published.audited)} {facts.unit(audit)}s would have proven about ε ≥ "
