@@ -4,11 +4,14 @@ python bench/synthetic.py                    # 10⁵ records against 10⁵ rows;
 python bench/synthetic.py --queries 5000     # fewer records; times for all are counted up and marked ~
 python bench/synthetic.py --growth           # 10⁴, 10⁵ and 10⁶ rows, 1000 records each
 python bench/synthetic.py --audit            # the whole audit of a release that exists
+python bench/synthetic.py --page             # write what synthetic.json holds into the tutorial
 
-25 columns of numbers and 25 of words (8 each). `cpu` is processor time of all threads: on a busy machine read that, and
-divide by the cores. The loop is one distance after the other in NumPy, a record at a time. Plain tiles are the usual
-product in float32, without our folding; `times_plain_tiles` is our time as a share of theirs. anonymeter 1.1.0 runs in
-an environment of its own (`--anonymeter python`), on its own functions. A full run writes synthetic.json.
+25 columns of numbers and 25 of words (8 each). `wall` is what the clock says with so many `threads`, `cpu` processor
+time of all threads. `load` is how many processes wanted to run just before: where there were any, `wall` says too much,
+so read `cpu` and divide by the threads. The loop is one distance after the other in NumPy, a record at a time. Plain
+tiles are the usual product in float32, without our folding; `times_plain_tiles` is our time as a share of theirs.
+anonymeter 1.1.0 runs in an environment of its own (`--anonymeter python`), on its own functions. `--write` keeps a row
+in synthetic.json, in the place of an earlier one of the same sizes.
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "tutorials" / "synthetic.md"
+BEGIN, END = "<!-- bench -->", "<!-- /bench -->"
+IDLE = 0.5  # the largest load under which seconds of the clock are quoted
 NUMBERS, WORDS, LEVELS = 25, 25, 8
 PEER = """
 import sys, time, numpy as np, pandas as pd
@@ -75,6 +81,11 @@ def plain_tiles(queries: Any, rows: Any) -> Any:
     return place
 
 
+def _load() -> float:
+    """Processes that wanted to run in the last minute."""
+    return round(os.getloadavg()[0], 2)
+
+
 def neighbours(queries: int, rows: int, workers: int) -> dict[str, Any]:
     """Our search, and the same by scikit-learn and by a loop on some of the records."""
     from sklearn.metrics import pairwise_distances_argmin_min
@@ -92,7 +103,8 @@ def neighbours(queries: int, rows: int, workers: int) -> dict[str, Any]:
     encoding = {"wall": wall, "cpu": cpu}
     forget_peak()
     wall, cpu, found = timed(lambda: nearest(*points, workers=workers))
-    row = {"records": queries, "rows": rows, "dimensions": points[0].shape[1], "encoding": encoding}
+    row = {"records": queries, "rows": rows, "dimensions": points[0].shape[1], "threads": workers, "load": _load()}
+    row |= {"encoding": encoding}
     row |= {"ours": {"wall": wall, "cpu": cpu, "peak_mb": peak_memory() / 1e6}}
     few = min(500, queries)
     with threadpool_limits(1):
@@ -128,13 +140,15 @@ def audit(records: int, rows: int, workers: int) -> dict[str, Any]:
     import dosimeter as dm
     from dosimeter.engine.work import forget_peak, peak_memory
 
+    load = _load()
     members, held, made = (table(n, seed) for seed, n in enumerate((records, records, rows)))
     run = dm.RunOptions(workers=workers, progress=False)
     forget_peak()
     wall, cpu, found = timed(
         lambda: dm.audit_synthetic(synthetic=made, members=members, nonmembers=held, run=run, seed=0)
     )
-    told = {"records": 2 * records, "rows": rows, "wall": wall, "cpu": cpu, "peak_mb": peak_memory() / 1e6}
+    told = {"records": 2 * records, "rows": rows, "threads": workers, "load": load, "wall": wall, "cpu": cpu}
+    told["peak_mb"] = peak_memory() / 1e6
     return told | {"compared": found.metadata.members + found.metadata.nonmembers, "epsilon": found.headline.low}
 
 
@@ -148,7 +162,13 @@ def main() -> None:
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--audit", action="store_true")
     parser.add_argument("--write", action="store_true", help="write synthetic.json")
+    parser.add_argument("--page", action="store_true")
     given = parser.parse_args()
+    if given.page:
+        head, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+        told = quoted(json.loads((HERE / "synthetic.json").read_text(encoding="utf-8")))
+        PAGE.write_text(f"{head}{BEGIN}\n\n{told}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
+        return
     for row in measured(given):
         print(json.dumps(row), flush=True)
         for name in ("ours", "plain tiles", "scikit-learn", "loop", "anonymeter"):
@@ -157,9 +177,48 @@ def main() -> None:
                 each = 1e5 * row[name]["cpu"] / part
                 print(f"  {name}: {each:.0f} s of the processor for 10⁵ records (measured on {part})", file=sys.stderr)
         if given.write:
-            file = HERE / "synthetic.json"
-            kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-            file.write_text(json.dumps([*kept, row], indent=1) + "\n", encoding="utf-8")
+            keep(row)
+
+
+def keep(row: dict[str, Any]) -> None:
+    """Write a row in the place of one of the same sizes; what is not measured this time stays as it was."""
+    file = HERE / "synthetic.json"
+    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    same = [place for place, old in enumerate(kept) if all(old[k] == row[k] for k in ("what", "records", "rows"))]
+    if same:
+        kept[same[0]] |= row
+    else:
+        kept.append(row)
+    file.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+def quoted(rows: list[dict[str, Any]]) -> str:
+    """The rows as Markdown: the search at 10⁵, its growth, and the whole audit."""
+    searches = [row for row in rows if row["what"] == "neighbours"]
+    whole = max(searches, key=lambda row: row["records"])
+    names = ("plain tiles", "scikit-learn", "anonymeter", "loop")
+    cells = [f"~{whole['records'] / whole[n]['records'] * whole[n]['cpu']:.0f}" if n in whole else "–" for n in names]
+    ours = f"{whole['ours']['cpu']:.0f}, with {whole['ours']['peak_mb'] / 1e3:.2f} GB of memory"
+    lines = [
+        "| dosimeter | plain float32 products | scikit-learn | anonymeter 1.1.0 | a loop |",
+        "|---|---|---|---|---|",
+        f"| {ours} | {' | '.join(cells)} |",
+    ]
+    growth = sorted((row for row in searches if row is not whole), key=lambda row: int(row["rows"]))
+    took = ", ".join(f"{row['ours']['cpu']:.2g} seconds for {row['rows']:,}".replace(",", " ") for row in growth)
+    most = max(row["ours"]["peak_mb"] for row in growth) / 1e3
+    told = [f"For {growth[0]['records']} records the time grows in proportion to the rows: {took}; with at most"]
+    told[0] += f" {most:.1f} GB."
+    if whole.get("load", IDLE + 1) <= IDLE:
+        told.append(f"On the clock the search took {whole['ours']['wall']:.0f} s with {whole['threads']} threads.")
+    for row in (row for row in rows if row["what"] == "audit"):
+        clock = f" ({row['wall']:.0f} s on the clock, {row['threads']} threads)" if row["load"] <= IDLE else ""
+        told.append(
+            f"The whole audit of a release that exists, with {row['records']} records and {row['rows']} published rows,"
+            f" took {row['cpu']:.0f} s of processor time{clock} and {row['peak_mb'] / 1e3:.1f} GB; it compares "
+            f"{row['compared']} of the records, drawn at random."
+        )
+    return "\n".join([*lines, "", "\n".join(told)])
 
 
 def measured(given: argparse.Namespace) -> Iterator[dict[str, Any]]:

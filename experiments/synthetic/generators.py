@@ -34,10 +34,7 @@ def smote(records: pd.DataFrame, seed: int, neighbours: int = 5) -> pd.DataFrame
     from sklearn.neighbors import NearestNeighbors
 
     rng = np.random.default_rng(seed)
-    numbers = records.select_dtypes("number")
-    scaled = (numbers - numbers.mean()) / numbers.std().replace(0, 1)
-    words = pd.get_dummies(records.drop(columns=numbers.columns)).to_numpy(float) / np.sqrt(2)
-    points = np.concatenate([scaled.to_numpy(float), words], axis=1)
+    numbers, points = records.select_dtypes("number"), _points(records)
     near = NearestNeighbors(n_neighbors=neighbours + 1).fit(points).kneighbors(points, return_distance=False)
     first = rng.integers(len(records), size=len(records))
     second = near[first, rng.integers(1, neighbours + 1, size=len(records))]
@@ -54,11 +51,64 @@ def smote(records: pd.DataFrame, seed: int, neighbours: int = 5) -> pd.DataFrame
     return made
 
 
+def _points(records: pd.DataFrame) -> Any:
+    """Numbers in standard deviations, words one apart."""
+    numbers = records.select_dtypes("number")
+    scaled = (numbers - numbers.mean()) / numbers.std().replace(0, 1)
+    words = records.drop(columns=numbers.columns)
+    if not words.shape[1]:
+        return scaled.to_numpy(float)
+    return np.concatenate([scaled.to_numpy(float), pd.get_dummies(words).to_numpy(float) / np.sqrt(2)], axis=1)
+
+
 def independent(records: pd.DataFrame, seed: int) -> pd.DataFrame:
     """Draw every column on its own."""
     rng = np.random.default_rng(seed)
     columns = {n: records[n].to_numpy()[rng.integers(len(records), size=len(records))] for n in records.columns}
     return pd.DataFrame(columns)
+
+
+def averaged(records: pd.DataFrame, seed: int, together: int = 3) -> pd.DataFrame:
+    """Put records in groups of neighbours: the mean of their numbers, for each word that of one of them."""
+    rng = np.random.default_rng(seed)
+    points, left, rows = _points(records), rng.permutation(len(records)), []
+    while len(left) >= together:
+        near = np.argpartition(((points[left] - points[left[0]]) ** 2).sum(axis=1), together - 1)[:together]
+        rows.append(left[near])
+        left = np.delete(left, near)
+    made = {}
+    for name in records.columns:
+        values = records[name].to_numpy()[np.array(rows)]
+        if records[name].dtype.kind in "iuf":
+            mean = values.mean(axis=1)
+            made[name] = np.rint(mean).astype(records[name].dtype) if records[name].dtype.kind in "iu" else mean
+        else:
+            made[name] = values[np.arange(len(rows)), rng.integers(together, size=len(rows))]
+    return pd.DataFrame(made)
+
+
+@dataclass(frozen=True)
+class NoisyColumns:
+    """Counts of every column with Laplace noise, from which rows are drawn: ε-private by construction.
+
+    The domain is public, and so is the number of published rows. A record moves one count of each column by one.
+    """
+
+    public: pd.DataFrame
+    epsilon: float
+    rows: int
+    bins: int = 12
+
+    def __call__(self, records: pd.DataFrame, seed: int) -> pd.DataFrame:
+        """Measure and draw, a column at a time."""
+        rng = np.random.default_rng(seed)
+        made = {}
+        for name in records.columns:
+            part = _Coded(self.public[name], self.bins)
+            counts = np.bincount(part.codes(records[name]), minlength=part.size)
+            noisy = np.maximum(counts + rng.laplace(scale=len(records.columns) / self.epsilon, size=part.size), 1e-9)
+            made[name] = part.values(rng.choice(part.size, self.rows, p=noisy / noisy.sum()), rng)
+        return pd.DataFrame(made)
 
 
 @dataclass(frozen=True)

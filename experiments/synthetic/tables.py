@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections import Counter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,8 +12,8 @@ BEGIN, END = "<!-- measured -->", "<!-- /measured -->"
 NAMES = {"adult": "Adult", "bank": "Bank marketing"}
 
 
-def write(rows: list[dict[str, Any]], asked: dict[str, list[str]]) -> None:
-    """Put the tables between the marks of the page; `asked` are the generators of the command by data set."""
+def write(rows: list[dict[str, Any]], asked: dict[str, dict[str, int]]) -> None:
+    """Put the tables between the marks of the page; `asked` is how many audits of which generator the command makes."""
     text = PAGE.read_text(encoding="utf-8")
     head, rest = text.split(BEGIN)
     tail = rest.split(END)[1]
@@ -29,12 +29,16 @@ def measured(rows: list[dict[str, Any]]) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _open(rows: list[dict[str, Any]], asked: dict[str, list[str]]) -> str:
+def _open(rows: list[dict[str, Any]], asked: dict[str, dict[str, int]]) -> str:
     """What the command would measure and nobody has run yet."""
-    done = {(r["data"], r["generator"]) for r in rows if "data" in r}
-    missing = {data: [n for n in names if (data, n) not in done] for data, names in asked.items()}
+    largest = max(r["records"] for r in rows if "data" in r)
+    done = Counter((r["data"], r["generator"]) for r in rows if r.get("data") and r["records"] == largest)
+    missing = {
+        data: [f"{name} ({done[data, name]} of {count})" for name, count in counts.items() if done[data, name] < count]
+        for data, counts in asked.items()
+    }
     told = "; ".join(f"{NAMES[data]}: {', '.join(names)}" for data, names in missing.items() if names)
-    return f"Not measured yet: {told}.\n\n" if told else ""
+    return f"Audits that the command would still make, at {largest} records: {told}.\n\n" if told else ""
 
 
 def _of(rows: list[dict[str, Any]], data: str) -> dict[str, list[dict[str, Any]]]:
@@ -63,34 +67,35 @@ def _compared(rows: list[dict[str, Any]], data: str) -> str:
         proven = [r["epsilon"] for r in found]
         span = f" ({min(proven):.2f}–{max(proven):.2f})" if len(found) > 1 else ""
         stated = found[0]["stated"]
+        whole = [r["cpu_seconds"] for r in found if r["computed"] > r["references"]]  # none of its releases was kept
         model = f"{_mid(found, 'trained_synthetic'):.3f} / {_mid(found, 'trained_real'):.3f}"
         lines.append(
             f"| {name} | {len(found)} | {found[0]['references']} | {median(proven):.2f}{span} | "
             f"{'–' if stated is None else f'ε ≤ {stated:g}'} | "
             f"{_mid(found, 'copies_in'):.1%} / {_mid(found, 'copies_out'):.1%} | {_mid(found, 'shapes'):.2f} | "
-            f"{_mid(found, 'trends'):.2f} | {model} | {median(r['cpu_seconds'] for r in found):.0f} |"
+            f"{_mid(found, 'trends'):.2f} | {model} | {f'{median(whole):.0f}' if whole else '–'} |"
         )
     return "\n".join([*lines, "", _ranking(groups), ""])
 
 
 def _ranking(groups: dict[str, list[dict[str, Any]]]) -> str:
-    """Whether the order of the generators is the same under every seed that all of them have."""
-    several = {name: {r["seed"]: r["epsilon"] for r in found} for name, found in groups.items() if len(found) > 1}
-    seeds = sorted(set.intersection(*(set(found) for found in several.values()))) if several else []
-    full = {name: found for name, found in several.items() if len(found) == max(map(len, several.values()))}
-    if len(full) > 1:
-        seeds = sorted(set.intersection(*(set(found) for found in full.values())))
+    """Which generators stand above which under every seed that those with the most audits have."""
+    proven = {name: {r["seed"]: r["epsilon"] for r in found} for name, found in groups.items()}
+    most = max(map(len, proven.values()))
+    full = {name: found for name, found in proven.items() if len(found) == most}
+    seeds = sorted(set.intersection(*(set(found) for found in full.values())))
     if len(full) < 2 or len(seeds) < 2:
         return ""
     order = sorted(full, key=lambda name: -median(full[name].values()))
-    apart = [all(full[a][s] > full[b][s] for s in seeds) for a, b in pairwise(order)]
-    told = " > ".join(order)
-    if all(apart):
-        return f"The order is the same under all {len(seeds)} seeds: {told}."
-    mixed = [f"{a} and {b}" for (a, b), clear in zip(pairwise(order), apart, strict=True) if not clear]
-    return (
-        f"By their medians over {len(seeds)} seeds: {told}. Under single seeds these change places: {'; '.join(mixed)}."
-    )
+    tiers = [[order[0]]]
+    for place in range(1, len(order)):
+        above, below = order[:place], order[place:]
+        if all(min(full[a][s] for a in above) > max(full[b][s] for b in below) for s in seeds):
+            tiers.append([])
+        tiers[-1].append(order[place])
+    told = " > ".join(tier[0] if len(tier) == 1 else f"({', '.join(tier)})" for tier in tiers)
+    mixed = " In brackets the order changes with the seed, or nothing is proven." if len(tiers) < len(order) else ""
+    return f"Among those with {most} audits, the order is the same under every seed: {told}.{mixed}"
 
 
 def _null(row: dict[str, Any]) -> str:
@@ -112,7 +117,7 @@ def _hidden(rows: list[dict[str, Any]]) -> str:
         "records copied, in / out |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for row in rows:
+    for row in sorted(rows, key=lambda row: str(row["key"].split(" | ")[1])):
         _, data, case = row["key"].split(" | ")
         sure = "–" if row["sure"] is None else f"{row['sure']:.2f}"
         lines.append(

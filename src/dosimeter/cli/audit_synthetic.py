@@ -114,13 +114,16 @@ def _read(real: Path, synthetic: Path, holdout: Path, group: str | None) -> tupl
 
 def show(result: Any) -> None:
     """Print the headline, copies, criteria and utility for people."""
+    from dosimeter.audits.synthetic.disclosure import not_stated
+
     err.print(str(result.guard), markup=False)
     for estimate in result.estimates:
         out.print(estimate.claim, style="bold" if estimate is result.headline else None, markup=False)
         for warning in estimate.warnings:
             err.print(f"warning ({estimate.method}): {warning}", markup=False, soft_wrap=True)
     details = result.details
-    out.print(f"A perfect attack on as many records would have proven about ε ≥ {details.published.perfect:.4g}.")
+    unit = result.metadata.unit
+    out.print(f"A perfect attack on as many {unit}s would have proven about ε ≥ {details.published.perfect:.4g}.")
     copies = details.copies
     rows = [("exact copies", copies.inside, copies.inside_of, copies.outside, copies.outside_of)]
     rows += [
@@ -138,9 +141,13 @@ def show(result: Any) -> None:
         ["", "were in", "control", "difference in points"],
         [(name, f"{a} of {n}", f"{b} of {m}", f"{100 * (a / n - b / m):+.1f}") for name, a, n, b, m in rows],
     )
+    for sentence in not_stated(details.criteria):
+        out.print(sentence, markup=False)
     found = details.utility
     if found is not None and found.shapes is not None:
-        told = [("column shapes", f"{found.shapes:.3f}"), ("pairs of columns", f"{found.trends or 0:.3f}")]
+        told = [("column shapes", f"{found.shapes:.3f}")]
+        if found.trends is not None:
+            told.append(("pairs of columns", f"{found.trends:.3f}"))
         if found.trained is not None:
             one = found.trained
             told.append(

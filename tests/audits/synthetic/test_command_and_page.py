@@ -62,6 +62,13 @@ class TestCommand:
         assert "<html" in Path("page.html").read_text(encoding="utf-8")
         assert len(pd.read_csv("risk.csv")) == 400
 
+    def test_a_criterion_without_a_number_is_named(self, command):
+        twice = pd.read_csv("synthetic.csv")
+        pd.concat([twice, twice]).to_csv("synthetic.csv", index=False)  # no query finds one row alone
+        code, out, _ = command(*ALL, "--group", "person")
+        assert code == 0 and "linkability" in out and "A perfect attack on as many persons" in out
+        assert "singling out: nothing can be stated" in out and "linkability: nothing" not in out
+
     def test_json_is_a_valid_audit(self, command):
         code, out, _ = command(
             *ALL, "--json", "--group", "person", "--secret", "ill", "--secret", "size", "--target", "ill"
@@ -95,7 +102,9 @@ def pages(tmp_path_factory):
     data = rows(300, 0).drop(columns="person")
     audits = {
         "coins": audit_synthetic(lambda r, s: r, data, references=2, seed=0, run=HERE),
-        "split": audit_synthetic(synthetic=data[:100], members=data[:150], nonmembers=data[150:], run=HERE),
+        "split": audit_synthetic(
+            synthetic=pd.concat([data[:60], data[:60]]), members=data[:150], nonmembers=data[150:], run=HERE
+        ),
     }
     texts = {}
     for name, audit in audits.items():
@@ -116,6 +125,11 @@ class TestPage:
         for name in sections:
             assert f'<section id="{name}"' in pages[1][kind]
         assert 'data-chart="disclosure"' in pages[1][kind]
+
+    def test_a_criterion_without_a_number_is_named(self, pages):
+        texts = pages[1]  # in the split every row is published twice: no query finds one alone
+        assert "singling out: nothing can be stated" in texts["split"] and "linkability: nothing" not in texts["split"]
+        assert "nothing can be stated" not in texts["coins"]
 
     def test_it_says_how_the_audit_was_made(self, pages):
         audits, texts = pages

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from dosimeter import InputError, OneRun, RunOptions, lower_bound
-from dosimeter.audits.synthetic import audit_synthetic
+from dosimeter.audits.synthetic import audit_synthetic, surest
 from dosimeter.audits.synthetic.adapter import FitSample, generator_of
 from dosimeter.audits.synthetic.cells import fit_cells
 from dosimeter.audits.synthetic.disclosure import Ground, disclosure, inference, linkability, singling_out
@@ -15,7 +15,7 @@ from dosimeter.audits.synthetic.nearest import nearest, nearest_by_column
 from dosimeter.audits.synthetic.rows import packed, read_real, read_release, unpacked
 from dosimeter.audits.synthetic.scores import cell_ratios
 from dosimeter.audits.synthetic.space import fit_space, hashes
-from dosimeter.audits.synthetic.surest import best_cut, best_form
+from dosimeter.audits.synthetic.surest import TIED, best_cut, best_form
 from dosimeter.audits.synthetic.utility import utility
 from dosimeter.audits.verify import verify
 from dosimeter.generators import GaussianCopula
@@ -136,6 +136,16 @@ class TestSurest:
         masks = rng.random((4, 300)) < 0.5
         assert best_form(rng.normal(size=(4, 300)), masks, level) is None
         assert best_form(np.zeros((4, 300)), masks, level) is None
+
+    def test_a_form_that_gains_next_to_nothing_is_not_worth_the_change(self, monkeypatch):
+        rng = np.random.default_rng(0)
+        masks = rng.random((4, 300)) < 0.5
+        scores = np.where(masks & (rng.random((4, 300)) < 0.2), 9.0, 0.0) + rng.random((4, 300))
+        for gain, chosen in ((0.03, None), (0.2, TIED)):
+            proven = iter([2.0, 2.0 + gain, 1.0])  # of the scores themselves, tied, alone
+            monkeypatch.setattr(surest, "_proven", lambda *_, proven=proven: next(proven))
+            found = best_form(scores, masks, {"delta": 1e-5, "confidence": 0.95})
+            assert (found and found[0]) == chosen
 
     def test_few_records_that_are_memorised_prove_what_so_many_sure_members_can(self):
         def memorise(records, seed):  # all others leak a little, through their columns
@@ -299,15 +309,23 @@ class Discrete(Sampler):
 class TestAdapters:
     @pytest.mark.parametrize("generator", [Sampler(), Sampler, Tables(), Discrete()])
     def test_objects_and_classes_with_fit_and_sample(self, generator):
+        before, made = Sampler.fits, FitSample(generator, 30)
+        for seed in range(2):
+            rows = made(frame(50), seed)
+            assert len(rows) == 30 and list(rows.columns) == ["x", "k", "w"]
+        assert Sampler.fits == before + 2
+
+    @pytest.mark.parametrize("generator", [Tables(), Sampler])
+    def test_an_audit_of_them(self, generator):
         before = Sampler.fits
-        audit = audit_synthetic(generator, frame(200), references=2, seed=0, run=HERE)
-        assert Sampler.fits == before + 3 and audit.details.published.rows == 100
+        audit = audit_synthetic(generator, frame(100), references=2, seed=0, run=HERE)
+        assert Sampler.fits == before + 3 and audit.details.published.rows == 50
         assert audit.metadata.model == (generator if isinstance(generator, type) else type(generator)).__name__
 
     def test_the_number_of_rows_is_fixed_before_the_coins(self):
         found = {
             audit_synthetic(Sampler(), frame(200), references=0, seed=s, run=HERE).details.published.rows
-            for s in range(3)
+            for s in range(2)
         }
         assert found == {100}
         more = audit_synthetic(Sampler(), frame(200), references=0, seed=0, rows=500, run=HERE)

@@ -128,8 +128,9 @@ def assembled(
 def _estimates(evidence: OneRun | Scores, published: PublishedRows, at: Level) -> tuple[Estimate, ...]:
     """The headline, which says how many rows were published, and what stands beside it."""
     head = lower_bound(evidence, **at)
+    source = "members" if evidence.unit == "record" else "records"  # of persons, who are the members
     told = (
-        f" {published.rows} rows were published from {published.members} members "
+        f" {published.rows} rows were published from {published.members} {source} "
         f"({published.per_member:.3g} for each); more of them may show more."
     )
     bounds = [replace(head, claim=head.claim + told)]

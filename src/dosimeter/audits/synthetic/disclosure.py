@@ -26,6 +26,11 @@ PAIRS = 20
 NEAR = 0.01  # of the median distance between a record and the nearest other record
 
 SINGLING_OUT, LINKABILITY, INFERENCE = "singling out", "linkability", "inference"
+_NEEDS = {
+    SINGLING_OUT: "a table, and queries that match one published row alone",
+    LINKABILITY: "a table of at least two columns",
+    INFERENCE: "a secret column of numbers, dates or words, and others to guess it from",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +70,14 @@ def disclosure(inside: BoolArray, outside: BoolArray, confidence: float, *, exac
     high = float(clopper_pearson_limits(np.array([b]), np.array([m]), share)[1][0])
     p_value = float(stats.hypergeom.sf(a - 1, n + m, a + b, n))
     return Disclosure(a, n, b, m, a / n - b / m, low - high, min(1.0, p_value) if exact else None)
+
+
+def not_stated(criteria: Sequence[Criterion]) -> list[str]:
+    """A sentence for each criterion of the regulators that has no number."""
+    found = {one.criterion for one in criteria}
+    return [
+        f"{name}: nothing can be stated, since it needs {needs}." for name, needs in _NEEDS.items() if name not in found
+    ]
 
 
 def copies(ground: Ground, distance: FloatArray, usual: float) -> CopyCounts:

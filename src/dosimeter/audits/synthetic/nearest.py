@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -95,9 +96,15 @@ def _in_tiles(
             best[better] = value[better]
             place[a][better] = winner[better] + first
 
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1), ThreadPoolExecutor(workers or cores()) as threads:
+    with _libraries().limit(limits=1), ThreadPoolExecutor(workers or cores()) as threads:
         for _ in threads.map(fill, range(0, queries, high)):
             pass
     return place
+
+
+@cache
+def _libraries() -> Any:
+    """The libraries whose threads are limited while ours run; to look for them takes longer than a small search."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

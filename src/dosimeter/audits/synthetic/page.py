@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from dosimeter.audits.page import facts
 from dosimeter.audits.result import Audit
-from dosimeter.audits.synthetic.disclosure import INFERENCE, LINKABILITY, SINGLING_OUT
+from dosimeter.audits.synthetic.disclosure import INFERENCE, LINKABILITY, SINGLING_OUT, not_stated
 from dosimeter.audits.synthetic.result import CopyCounts, Criterion, SyntheticDetails, SyntheticMetadata, UtilityReport
 from dosimeter.audits.training.page import training_notes
 from dosimeter.estimate import percent
@@ -149,10 +149,11 @@ def _how(audit: Audit, details: SyntheticDetails, meta: SyntheticMetadata) -> st
             "that coins choose, would need no such assumption, and could be attacked with reference releases."
         )
     if published is not None:
+        source = "members" if facts.unit(audit) == "record" else "records of members"
         without = "had no coin" if meta.game == "coins" else "were not looked at"
         always = f", of which {thousands(published.always_in)} {without}" if published.always_in else ""
         body += paragraph(
-            f"Published: {thousands(published.rows)} rows from {thousands(published.members)} members{always}, "
+            f"Published: {thousands(published.rows)} rows from {thousands(published.members)} {source}{always}, "
             f"{published.per_member:.3g} for each. The bound belongs to this number: more rows show more. A perfect "
             f"attack "
             f"on {thousands(published.audited)} {facts.unit(audit)}s would have proven about ε ≥ "
@@ -252,8 +253,9 @@ _ASKS = {
 
 def _criteria(audit: Audit, details: SyntheticDetails, pictures: Pictures) -> str:
     """The three criteria of WP29 05/2014 and of the CNIL, each with what can be stated."""
+    missing = not_stated(details.criteria)
     if not details.criteria:
-        return ""
+        return section("criteria", "What regulators ask about", bullets(missing))
     body = paragraph(
         "Regulators (WP29 opinion 05/2014, CNIL) ask about three risks. For each an attack was tried on records that "
         "were in "
@@ -292,12 +294,12 @@ def _criteria(audit: Audit, details: SyntheticDetails, pictures: Pictures) -> st
         ],
         numeric=(2, 3, 4, 5, 6),
     )
-    body += bullets([f"{_named(one)}: {short(one.attack)}." for one in details.criteria], "note")
+    body += bullets([*(f"{_named(one)}: {short(one.attack)}." for one in details.criteria), *missing], "note")
     body += bullets(
         [
-            "The lower limit of a difference takes records as drawn at random; queries depend on each other, so they "
-            "have no "
-            "exact p-value. The headline assumes neither.",
+            "The lower limit of a difference takes records as drawn at random; that of singling out is about queries "
+            "drawn at random, which have no exact p-value since they meet the same records. The headline assumes "
+            "neither.",
             f"Beside them stands ε ≥ {epsilon(audit.headline.low)}: with {sure} confidence no smaller ε, from which "
             f"limits on "
             "all three would follow, describes this release.",

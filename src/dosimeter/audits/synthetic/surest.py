@@ -19,6 +19,7 @@ from dosimeter.estimators.lower_bound import proven_epsilon
 from dosimeter.evidence import OneRun
 
 SURE = 0.9  # share of members, among the references' records above a cut, from which ties are tried at all
+WORTH = 0.05  # of ε: a form must prove so much more about the references; below it the choice is mostly noise
 TIED, ALONE = "stack, surest tied", "stack, surest alone"
 
 Form = Callable[[FloatArray, float], FloatArray]
@@ -57,19 +58,22 @@ def best_cut(scores: FloatArray, masks: BoolArray, alpha: float) -> Cut | None:
 
 
 def best_form(scores: FloatArray, masks: BoolArray, level: Level) -> tuple[str, float] | None:
-    """The form of a score that proves most about the references on average, and its cut; None for the score itself."""
+    """The form of a score that proves most about the references on average, and its cut; None for the score itself.
+
+    The score itself stays where no form proves `WORTH` more.
+    """
     alpha = 1 - level["confidence"]
     cut = best_cut(scores, masks, alpha)
     if cut is None or len(scores) < 2:
         return None
     others = [np.arange(len(scores)) != place for place in range(len(scores))]
     cuts = [best_cut(scores[rest], masks[rest], alpha) for rest in others]
-    found = {"": _proven(scores, masks, level)}
+    plain, found = _proven(scores, masks, level), {}
     for name, form in FORMS.items():
         made = [one if at is None else form(one, at.score) for one, at in zip(scores, cuts, strict=True)]
         found[name] = _proven(np.stack(made), masks, level)
     name = max(found, key=lambda key: found[key])
-    return (name, cut.score) if name else None
+    return (name, cut.score) if found[name] >= plain + WORTH else None
 
 
 def _proven(scores: FloatArray, masks: BoolArray, level: Level) -> float:
