@@ -142,10 +142,13 @@ class _Places:
 
 
 def _logits(model: Any, inputs: Any, attention: Any, kept: int) -> Any:
-    """The logits of the last positions; models that can are spared the product with the vocabulary elsewhere."""
+    """The logits of the last positions; models that can are spared the product with the vocabulary elsewhere.
+
+    Nothing is generated, so keys and values are not kept either.
+    """
     inner = model.get_base_model() if is_adapted(model) else model
-    spared = "logits_to_keep" in inspect.signature(inner.forward).parameters
-    options = {"logits_to_keep": kept} if spared else {}
+    known = inspect.signature(inner.forward).parameters
+    options = {name: value for name, value in (("logits_to_keep", kept), ("use_cache", False)) if name in known}
     found = getattr(model(input_ids=inputs, attention_mask=attention, **options), "logits", None)
     if found is None or found.ndim != 3:
         raise InputError(
