@@ -9,12 +9,13 @@ import dosimeter as dm
 from dosimeter import InputError
 
 torch = pytest.importorskip("torch", reason="language models need torch: dosimeter[torch]")
-pytest.importorskip("transformers", reason="language models need transformers: dosimeter[text]")
+transformers = pytest.importorskip("transformers", reason="language models need transformers: dosimeter[text]")
 
 from tiny_language import corpus, gpt2, llama, tokenizer  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
+from dosimeter.audits.text.files import load_model  # noqa: E402
 from dosimeter.audits.text.subject import Asked  # noqa: E402
 from dosimeter.models import black_box, hugging_face  # noqa: E402
 from dosimeter.models.token_pass import token_passes  # noqa: E402
@@ -92,3 +93,26 @@ def test_memory_of_a_batch_is_bounded(coder, monkeypatch):
     with Watch():
         token_passes(box, rows, spans, base=base.model)
     assert 0 < max(most) <= 64 * vocabulary
+
+
+def bert(kind, coder):
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    return kind(transformers.BertConfig(vocab_size=len(coder), initializer_range=0.2, **sizes)).eval()
+
+
+def test_a_model_that_sees_what_it_should_predict_is_refused(coder, sheet):
+    encoder = bert(transformers.BertLMHeadModel, coder)
+    with pytest.raises(InputError, match=r"sees the tokens that it should predict.*pass a causal language model"):
+        dm.audit_canaries(encoder, coder, sheet, score="loss")
+    encoder.config.is_decoder = True
+    decoder = transformers.BertLMHeadModel(encoder.config)
+    assert dm.audit_canaries(decoder, coder, sheet, score="loss", exposure=0).headline.low == 0.0
+
+
+@pytest.mark.parametrize("kind", ["BertForMaskedLM", "GPT2ForSequenceClassification"])
+def test_folders_with_models_of_other_kinds_are_refused(kind, coder, tmp_path):
+    made = getattr(transformers, kind)
+    model = bert(made, coder) if kind.startswith("Bert") else made(gpt2(len(coder)).config)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=f"holds a {kind}, which is not a causal language model"):
+        load_model(tmp_path)
