@@ -128,6 +128,23 @@ def test_training_texts_are_the_rest_and_those_in_as_often_as_copies_say():
     assert sorted(texts[1:]) == sorted(c.text for c in made if c.included for _ in range(3))
 
 
+def test_short_texts_get_shorter_prefixes_unless_a_length_is_asked_for():
+    short = corpus(60, length=7)
+    made = dm.canary_sheet(60, like=short, length=8, seed=1)
+    assert {len(canary.prefix.split()) for canary in made} == {6}
+    assert {len(canary.prefix.split()) for canary in dm.canary_sheet(60, like=corpus(60), length=8, seed=1)} == {24}
+    with pytest.raises(InputError, match="different pieces of 24 words"):
+        dm.canary_sheet(60, like=short, length=8, prefix=24, seed=1)
+    with pytest.raises(InputError, match="different pieces of 3 words"):
+        dm.canary_sheet(60, like=corpus(20, length=4), length=8, seed=1)
+
+
+def test_records_that_stand_twice_are_counted():
+    texts = corpus(30)
+    with pytest.raises(InputError, match=r"2 texts of like repeat an earlier one: texts 3 and 30 are the same"):
+        dm.canary_sheet(kind="records", like=[*texts, texts[3], texts[5]], seed=1)
+
+
 def test_persons_share_a_coin():
     people = [f"p{n // 3}" for n in range(90)]
     made = dm.canary_sheet(like=corpus(90), kind="records", groups=people, seed=1)

@@ -32,7 +32,9 @@ def canaries(
     ] = None,
     kind: Annotated[str, typer.Option("--kind", help="suffix, random, names, or records (your texts).")] = "suffix",
     length: Annotated[int, typer.Option("--length", help="Tokens of a secret, 8 to 25.")] = 12,
-    prefix: Annotated[int, typer.Option("--prefix", help="Words that lead to a secret.")] = 24,
+    prefix: Annotated[
+        int | None, typer.Option("--prefix", help="Words that lead to a secret; 24, or fewer for short texts.")
+    ] = None,
     copies: Annotated[
         int, typer.Option("--copies", help="How often each canary that is in is trained on; k audits groups of k.")
     ] = 1,

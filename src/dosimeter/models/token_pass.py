@@ -23,6 +23,8 @@ __all__ = ["Passes", "TokenPass", "adapter_off", "is_adapted", "token_passes", "
 CHUNK = 2**17  # logits that are reduced at once: what fits a processor's cache
 DEVICE_CHUNK = 2**24  # the same on another device, where every call costs time
 DENSE = 0.75  # share of the positions that are scored from which on all are reduced
+CAUSAL = 0.01  # of the deviation of logits: what rounding may change where a later token is another
+PROBE = 16  # tokens of a text that tell whether a model is causal
 LOWEST = -1e18  # in place of a logit of −∞, which would make 0 · ∞; its square is finite too
 
 
@@ -97,7 +99,7 @@ def token_passes(
         What is kept of each scored token.
 
     Raises:
-        InputError: If a model fails, or an answer is not finite.
+        InputError: If a model fails, sees the tokens that it should predict, or an answer is not finite.
     """
     torch: Any = require("torch", extra="torch", caller="dosimeter.models")
     width = int(getattr(box.model.config, "vocab_size", None) or 50_000)
@@ -115,10 +117,25 @@ def token_passes(
             return _reduced(torch, logits, others, place)
 
     with ExitStack() as stack:
+        device = stack.enter_context(asking(box.model, box.device))
         if base is not None:
             stack.enter_context(asking(base, box.device))
+        with explained(tokens[0][None], np.zeros(1, np.int64)):
+            _check_causal(torch, box.model, torch.from_numpy(tokens[0][:PROBE]).to(device))
         answers = box.forward(tokens, 2 * width if both else width, call)
     return _sorted(answers, spans, both=both)
+
+
+def _check_causal(torch: Any, model: Any, row: Any) -> None:
+    """Refuse a model whose answer to a token changes with a later one, as that of an encoder does."""
+    ids = torch.stack([row, row])
+    ids[1, -1] = torch.where(row[-1] > 0, row[-1] - 1, row[-1] + 1)
+    before = _logits(model, ids, torch.ones_like(ids), row.shape[0])[:, :-1].float()
+    if bool((before[0] - before[1]).abs().max() > CAUSAL * before.std()):
+        raise InputError(
+            f"{type(model).__name__} sees the tokens that it should predict: its answers change with later tokens; "
+            "pass a causal language model, e.g. a decoder."
+        )
 
 
 @dataclass(frozen=True)
@@ -142,10 +159,13 @@ class _Places:
 
 
 def _logits(model: Any, inputs: Any, attention: Any, kept: int) -> Any:
-    """The logits of the last positions; models that can are spared the product with the vocabulary elsewhere."""
+    """The logits of the last positions; models that can are spared the product with the vocabulary elsewhere.
+
+    Nothing is generated, so keys and values are not kept either.
+    """
     inner = model.get_base_model() if is_adapted(model) else model
-    spared = "logits_to_keep" in inspect.signature(inner.forward).parameters
-    options = {"logits_to_keep": kept} if spared else {}
+    known = inspect.signature(inner.forward).parameters
+    options = {name: value for name, value in (("logits_to_keep", kept), ("use_cache", False)) if name in known}
     found = getattr(model(input_ids=inputs, attention_mask=attention, **options), "logits", None)
     if found is None or found.ndim != 3:
         raise InputError(

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dosimeter._validate import InputError, show
 from dosimeter.training.chain import torch_module
+from dosimeter.training.devices import check_bfloat16
 
 AT_ONCE = 1024  # records that a module is asked about, where nobody says
 
@@ -95,15 +96,18 @@ def asking(module: Any, device: Any = None) -> Iterator[Any]:
     """Eval mode, no gradients and the device, for as long as the module is asked; yields the device."""
     torch = torch_module()
     modes = [(part, part.training) for part in module.modules()]
-    first = next(iter([*module.parameters(), *module.buffers()]), None)
-    home = torch.device("cpu") if first is None else first.device
-    moved = device is not None and first is not None and torch.device(device) != home
+    tensors = [*module.parameters(), *module.buffers()]
+    home = tensors[0].device if tensors else torch.device("cpu")
+    place = home if device is None else torch.device(device)
+    moved = bool(tensors) and place != home
+    if place.type == "cpu" and any(one.dtype == torch.bfloat16 for one in tensors):
+        check_bfloat16("the model computes in bfloat16", "pass model.float()")
     try:
         module.eval()
         if moved:
             module.to(device)
         with torch.no_grad():  # not inference_mode: what a module caches now must serve training later
-            yield home if device is None else torch.device(device)
+            yield place
     except RuntimeError as error:
         if out_of_memory(error):
             raise MemoryError from None

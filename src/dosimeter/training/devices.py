@@ -36,12 +36,8 @@ def require_device(name: str | None, precision: str | None = None) -> None:
     """Refuse a device that this machine does not have, and a precision that would stop the program on it."""
     kind = device_kind(check_device_name(name))
     if kind == "cpu":
-        if precision == "bf16" and not _has_bfloat16():
-            raise InputError(
-                "precision='bf16', but a product in bfloat16 stops a program on this processor (some virtual machines "
-                "announce AMX and forbid it); pass precision='float32', or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 "
-                "before Python starts."
-            )
+        if precision == "bf16":
+            check_bfloat16("precision='bf16'", "pass precision='float32'")
         return
     torch = torch_module()
     found = getattr(torch, kind)
@@ -55,6 +51,15 @@ def require_device(name: str | None, precision: str | None = None) -> None:
     number = int(name.partition(":")[2] or 0)
     if number >= count:
         raise InputError(f"device={name!r}, but this machine has {count} of that kind, counted from 0; pass another.")
+
+
+def check_bfloat16(what: str, remedy: str) -> None:
+    """Refuse products in bfloat16 on a processor that would stop the program at the first one."""
+    if not _has_bfloat16():
+        raise InputError(
+            f"{what}, but a product in bfloat16 stops a program on this processor (some virtual machines announce AMX "
+            f"and forbid it); {remedy}, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 before Python starts."
+        )
 
 
 _TRIAL = """

@@ -88,6 +88,11 @@ def load_model(folder: Path, base: Path | None = None) -> Any:
             f"{folder} holds a {names[0] if names else 'model'} that turns one sequence into another; canaries are for "
             "causal language models."
         )
+    if any(other in name for name in names for other in ("MaskedLM", "Classification", "QuestionAnswering")):
+        raise InputError(
+            f"{folder} holds a {names[0]}, which is not a causal language model; save one there, or audit a classifier "
+            "with audit_model."
+        )
     found = _load(lambda p: transformers.AutoModelForCausalLM.from_pretrained(p, **options), folder, "model")
     return read_model("model", found)
 

@@ -248,7 +248,7 @@ def canary_sheet(
     tokenizer: Any = None,
     kind: str = "suffix",
     length: int = 12,
-    prefix: int = 24,
+    prefix: int | None = None,
     copies: int = 1,
     groups: Any = None,
     seed: int | None = None,
@@ -265,7 +265,7 @@ def canary_sheet(
         kind: "suffix": a prefix of `like` and then words at random, which nothing predicts. "random": words at random
             alone. "names": a prefix and then invented names. "records": your own texts as they are, no canaries.
         length: How many tokens a secret has, 8 to 25; a name counts as three.
-        prefix: How many words of a text lead to the secret.
+        prefix: How many words of a text lead to the secret; None for 24, or for fewer where the texts are short.
         copies: How often each canary that is in is trained on. With k copies the audit is about groups of k records,
             and says so.
         groups: The person behind each canary, or behind each record: all texts of a person share one coin.
@@ -334,8 +334,21 @@ def _records(
         )
     chosen = np.sort(rng.choice(units, wanted, replace=False))
     rows: IntArray = chosen if people is None else np.flatnonzero(np.isin(people.place, chosen))
+    if people is None:
+        _check_repeated(given, rows)
     made = [("", given[row]) for row in rows]
     return made, None if people is None else people.names[people.place[rows]]
+
+
+def _check_repeated(texts: list[str], rows: IntArray) -> None:
+    """Refuse texts that stand twice, and say how many there are: one after the other would be tiresome to find."""
+    first: dict[str, int] = {}
+    pairs = [(first[texts[row]], int(row)) for row in rows if first.setdefault(texts[row], int(row)) != row]
+    if pairs:
+        raise InputError(
+            f"{len(pairs)} texts of like repeat an earlier one: texts {pairs[0][0]} and {pairs[0][1]} are the same, so "
+            "their coins are not independent; keep one of each, e.g. list(dict.fromkeys(texts))."
+        )
 
 
 def with_ids(sheet: CanarySheet, tokenizer: Any) -> CanarySheet:

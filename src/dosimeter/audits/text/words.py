@@ -19,6 +19,7 @@ FEWEST_WORDS = 200
 NAMES = 2000
 OVERLAP = 0.5  # of the words of two secrets (Jaccard): an "in" canary must not lift an "out" one
 TRIES = 50
+PREFIXES = (24, 16, 12, 8, 6, 4, 3)  # words; the longest of which there are enough
 _WORD = re.compile(r"[A-Za-z]{3,}")
 _ONSETS = ["b", "br", "d", "dr", "f", "g", "gr", "h", "j", "k", "kl", "l", "m", "n", "p", "r", "s", "st", "t", "v", "z"]
 _VOWELS = ["a", "e", "i", "o", "u", "ae", "ia", "ou"]
@@ -108,29 +109,40 @@ def _too_close(drawn: Any, words: int) -> Any:
     return np.unique(shared.col[shared.data > most])
 
 
-def prefixes(texts: list[str] | None, count: int, words: int, rng: np.random.Generator) -> list[str]:
-    """Different beginnings of texts, or further pieces of them where there are too few, of so many words."""
-    size = check.whole("prefix", words, 1, "pass how many words lead to a secret, e.g. 24", 2000)
+def prefixes(texts: list[str] | None, count: int, words: int | None, rng: np.random.Generator) -> list[str]:
+    """Different beginnings of texts, or further pieces of them where there are too few, of so many words.
+
+    None takes 24 words, or fewer where the texts are too short for so many pieces of that length.
+    """
     if texts is None:
         raise InputError("like is missing: prefixes are taken from texts of your own; pass it, or kind='random'.")
-    found: list[str] = []
-    seen: set[str] = set()
     order = rng.permutation(len(texts))
-    pieces = [re.finditer(rf"(?:\S+\s+){{{size - 1}}}\S+", texts[place]) for place in order]
+    if words is not None:
+        sizes = [check.whole("prefix", words, 1, "pass how many words lead to a secret, e.g. 24", 2000)]
+    else:
+        sizes = list(PREFIXES)
+    for size in sizes:
+        found = _pieces([texts[place] for place in order], count, size)
+        if len(found) == count:
+            return found
+    raise InputError(
+        f"like holds only {len(found)} different pieces of {size} words, {count} canaries need as many; pass more "
+        "texts, a smaller prefix, or kind='random'."
+    )
+
+
+def _pieces(texts: list[str], count: int, size: int) -> list[str]:
+    """At most so many different pieces of texts: a first one of every text, then a second one of each, …"""
+    found: dict[str, None] = {}
+    pieces = [re.finditer(rf"(?:\S+\s+){{{size - 1}}}\S+", text) for text in texts]
     while pieces and len(found) < count:
         left = []
-        for piece in pieces:  # a first piece of every text, then a second one of each, …
+        for piece in pieces:
             match = next(piece, None)
             if match is None:
                 continue
             left.append(piece)
-            if match[0] not in seen and len(found) < count:
-                seen.add(match[0])
-                found.append(match[0])
+            if len(found) < count:
+                found[match[0]] = None
         pieces = left
-    if len(found) < count:
-        raise InputError(
-            f"like holds only {len(found)} different pieces of {size} words, {count} canaries need as many; pass more "
-            "texts, a smaller prefix, or kind='random'."
-        )
-    return found
+    return list(found)
