@@ -11,6 +11,9 @@ from pathlib import Path
 
 def named(error: OSError, path: str | os.PathLike[str]) -> OSError:
     """The error with the name of the file that it is about; a write that fails does not know it."""
+    folder = Path(path).parent
+    if error.errno == errno.ENOENT and not folder.exists():
+        return FileNotFoundError(f"{path} cannot be written: the folder {folder} does not exist; make it first.")
     if error.filename is not None:
         return error
     if error.errno is None:  # NumPy tells only how much could be written

@@ -77,7 +77,7 @@ def adapter_off(model: Any) -> Any:
             if found not in fine:
                 raise InputError(
                     f"the adapter {name!r} was trained with {field}={found!r}, so switching it off does not give the "
-                    "base model back; pass base=, the model that the training started from."
+                    "base model back; pass base= (--base), the model that the training started from."
                 )
     return model.disable_adapter()
 

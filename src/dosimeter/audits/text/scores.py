@@ -105,8 +105,8 @@ def read_score(score: object, *, base: bool, together: bool = True) -> str:
     name = check.choice("score", score, list(SCORES))
     if (SCORES[name].needs_base and not base) or (SCORES[name].together and not together):
         raise InputError(
-            f"score={name!r} compares with the base model, which is missing; pass base=, the model that the training "
-            "started from, or score='loss'."
+            f"score={name!r} compares with the base model, which is missing; pass base= (--base), the model that the "
+            "training started from, or score='loss'."
         )
     return name
 
