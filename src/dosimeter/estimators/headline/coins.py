@@ -3,8 +3,9 @@
 Labels are revealed from the middle rank outwards. What is still hidden is tested once: "member" is guessed for the
 upper bins, "non-member" for the lower ones, with whole weights that only the revealed labels and the ranks decide.
 Given those, every guess is right with probability at most q = e^ε/(1+e^ε), so the weighted count of right guesses lies
-below a weighted sum of Bernoulli(q) variables (docs/headline.md, Theorem 9). Going up the ε axis cell by
-cell, each with a statistic of its own, costs nothing more (Lemma 10).
+below a weighted sum of Bernoulli(q) variables (docs/headline.md, Theorem 9). Few strong leakers do not show in the
+middle: they are tested without weights, by ladders (Theorem 9b). Going up the ε axis cell by cell, each with tests of
+its own, costs nothing more (Lemma 10).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """A random split into members and non-members of fixed numbers: one model, its members and held-out records.
 
 As for coins, labels are revealed from the inside and teach the test its weights. The hidden records are then tested in
-tables, upper ranks against lower ranks (`tables.py`). A swap of a member with a non-member is one replacement, so an
-odds ratio of e^ε in a table tests the replace-one ε; for adding or removing one record it is e^{2ε}.
-Everything below works on the log odds ratio.
+tables, upper ranks against lower ranks (`tables.py`), and for few strong leakers in rungs: so many outermost records
+against all other hidden ones, each rung a table of its own (docs/headline.md, Theorem 6b). A swap of a member with a
+non-member is one replacement, so an odds ratio of e^ε in a table tests the replace-one ε; for adding or removing one
+record it is e^{2ε}. Everything below works on the log odds ratio.
 """
 
 from __future__ import annotations
