@@ -20,7 +20,7 @@ import numpy as np
 from scipy import special
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
-from dosimeter.estimators.headline.ladder import kept, rungs
+from dosimeter.estimators.headline.ladder import kept, rungs, within_reach
 from dosimeter.estimators.headline.learning import ACTIVE, BOTH, IN, KINDS, OUT, Learner, View
 from dosimeter.estimators.headline.ranks import DESIGN, Bins, Proof, binomial, nothing, reach, upper_tail, whole_weights
 
@@ -52,7 +52,11 @@ def coins_bound(bins: Bins, delta: float, alpha: float) -> Proof:
         level = _level(budget, floor, alpha)
         share = _prefix_share(top, bins.total, alpha)
         learned = _SplitLevel(level.allowance, level.alpha * (1 - share))
-        best = max((test.largest(floor, top, learned) for test in tests), key=lambda found: found.epsilon)
+        best = nothing(bins.total)
+        for test in tests:
+            best = max(best, test.largest(floor, top, learned), key=lambda found: found.epsilon)
+            if best.epsilon >= top:
+                break
         if best.epsilon < top:
             plain = prefixes.largest(floor, top, _SplitLevel(level.allowance, level.alpha * share))
             best = max(best, plain, key=lambda found: found.epsilon)
@@ -183,10 +187,13 @@ class _Ladder:
 
     def largest(self, floor: float, top: float, level: _SplitLevel) -> Proof:
         """The largest of a few points of a cell that is rejected, 0 if none is."""
-        longest, width = None, (top - floor) / _POINTS
+        longest, width, alpha = None, (top - floor) / _POINTS, level.alpha * self._share
+        lowest = float(special.expit(-floor - width))
+        if not within_reach(self._lengths, self._wrong, lowest, alpha, level.allowance):
+            return nothing(self._learned)
         for epsilon in (top - width * np.arange(_POINTS)).tolist():
             miss = float(special.expit(-epsilon))
-            longest = rungs(self._lengths, miss, level.alpha * self._share, level.allowance, longest)
+            longest = rungs(self._lengths, miss, alpha, level.allowance, longest)
             if longest is None:
                 continue
             wrong = self._wrong[np.searchsorted(self._lengths, longest.records)]

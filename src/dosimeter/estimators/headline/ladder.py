@@ -60,6 +60,13 @@ def rungs(lengths: IntArray, miss: float, level: float, allowance: int, longest:
     return longest
 
 
+def within_reach(lengths: IntArray, wrong: IntArray, miss: float, level: float, allowance: int) -> bool:
+    """Whether any ladder could reject with these numbers of wrong guesses: cheap, and false for most ends."""
+    possible = wrong[None, :] <= LIMITS[:, None]
+    chances = special.bdtr((LIMITS + allowance)[:, None], lengths[None, :], miss)
+    return bool((possible & (chances <= (level * _RELATIVE)[:, None])).any())
+
+
 def _shorter(found: Rungs, longest: Rungs | None) -> Rungs:
     if longest is None:
         return found
