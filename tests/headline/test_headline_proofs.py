@@ -8,8 +8,9 @@ import pytest
 from scipy import optimize, sparse, special, stats
 
 from dosimeter.estimators.headline import Bins, coins_bound
+from dosimeter.estimators.headline.ladder import LIMITS, Rungs, crossing, rungs
 from dosimeter.estimators.headline.ranks import binomial, noncentral, upper_tail
-from dosimeter.estimators.headline.tables import DeltaCost, RankTable, Tables, stein_factors
+from dosimeter.estimators.headline.tables import DeltaCost, RankTable, Tables, stein_factors, threshold
 
 
 def members_in(group: tuple[int, ...], arrangement: frozenset[int]) -> int:
@@ -283,6 +284,30 @@ def test_tables_replaced_before_smooth_the_next(seed: int) -> None:
         before = np.convolve(before, spread)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_factor_of_a_known_threshold(seed: int) -> None:
+    """Theorem 6b: the largest difference of the Stein equation for 1{r ≥ t} is at r = t − 1, and no law exceeds it."""
+    rng = np.random.default_rng(seed)
+    theta, level = math.exp(rng.uniform(0, 3)), float(rng.uniform(0.001, 0.1))
+    upper, lower = rng.integers(3, 60, 2).tolist()
+    table = RankTable(upper, lower, int(rng.integers(2, upper + lower - 1)), 0, 1)
+    law, (t, factor) = table.law(theta), threshold(table, theta, level)
+    r, mass = law.values, law.mass
+    exact = stats.nchypergeom_fisher(upper + lower, table.members, upper, theta)
+    assert exact.sf(t - 1) <= level and (t == r[0] or exact.sf(t - 2) > level - 1e-9)
+    up, down = theta * (upper - r) * (table.members - r), r * (lower - table.members + r)
+    above, below = mass[r >= t].sum(), mass[r < t].sum()
+    after, upto = np.cumsum(mass[::-1])[::-1][1:], np.cumsum(mass)[:-1]
+    each = np.minimum(after, above) * np.minimum(upto, below) / (mass * up)[:-1]
+    assert factor == pytest.approx(each[mass[:-1] > 1e-200].max() if t <= r[-1] else 0, rel=1e-6)
+    assert factor <= stein_factors(table, theta)[0] * (1 + 1e-6)
+    for _ in range(40):
+        tilted = mass * np.exp(np.cumsum(rng.normal(0.1, rng.uniform(0.02, 1), r.size)))
+        other = tilted / tilted.sum()
+        excess = np.maximum(down[1:] * other[1:] - up[:-1] * other[:-1], 0).sum()
+        assert other[r >= t].sum() - above <= factor * excess + 1e-9
+
+
 # --- Theorem 9 and Lemma 10: coins ---------------------------------------------------------------------------
 
 
@@ -346,6 +371,40 @@ def test_delta_is_paid_once_for_weighted_counts_and_prefixes(seed: int) -> None:
         q ** sum(right) * (1 - q) ** (records - sum(right)) for right in vectors if rejected(np.array(right), 0)
     )
     assert -found.fun <= level + records * delta / ((1 + theta) * (allowance + 1)) + 1e-7
+
+
+# --- Theorem 9b: ladders --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_chance_that_a_rung_rejects_is_that_of_all_label_vectors(seed: int) -> None:
+    """The chances of all 2^12 vectors of right and wrong guesses, those that some rung rejects for summed up."""
+    rng = np.random.default_rng(seed)
+    miss, allowance = float(rng.uniform(0.05, 0.5)), seed % 3
+    wrong = np.array(list(itertools.product((0, 1), repeat=12)))
+    chance = miss ** wrong.sum(1) * (1 - miss) ** (12 - wrong.sum(1))
+    found = Rungs(np.sort(rng.integers(1, 13, 3)), np.array([0, 1, 2])[rng.permutation(3)])
+    upto = np.cumsum(wrong, 1)[:, found.records - 1]
+    rejected = (upto <= found.limits + allowance).any(1)
+    assert crossing(found, miss, allowance) == pytest.approx(chance[rejected].sum(), abs=1e-12)
+
+
+@pytest.mark.parametrize("allowance", [0, 2])
+@pytest.mark.parametrize("lengths", [np.arange(1, 200), np.array([3, 40, 41, 90, 400]), np.array([2])])
+def test_ladders_keep_their_level_and_what_rejects_more_rejects_less(lengths: np.ndarray, allowance: int) -> None:
+    rng = np.random.default_rng(lengths.size)
+    for top in (0.05, 0.6, 1.5, 3.0):
+        longest, rejections = None, []
+        guesses = rng.random((300, int(lengths[-1]))) < rng.uniform(0, 0.4, (300, 1))
+        for epsilon in (top, top - 0.02, top - 0.04):
+            miss = float(special.expit(-epsilon))
+            longest = rungs(lengths, miss, 0.03, allowance, longest)
+            if longest is not None:
+                assert crossing(longest, miss, allowance) <= 0.03
+                assert set(longest.limits.tolist()) <= set(LIMITS.tolist())
+                rejections.append((np.cumsum(guesses, 1)[:, longest.records - 1] <= longest.limits).any(1))
+        for higher, lower in itertools.pairwise(rejections):
+            assert not (higher & ~lower).any()
 
 
 # --- exact laws ---------------------------------------------------------------------------------------------

@@ -81,6 +81,15 @@ def _leaky(rng: Rng, n: int, member: bool) -> Any:
     return np.where(rng.random(n) < 0.01, 3 * sign, 2 * _answers(rng, n, member) - 1)
 
 
+_ASKED = 0.05
+
+
+def _told(rng: Rng, member: BoolArray) -> FloatArray:
+    """One record in twenty is asked, and a "member" by randomised response of ε = 1 gets one of the highest scores."""
+    says = (rng.random(member.size) < _ASKED) & _flipped(rng, member, 1.0)
+    return np.asarray(rng.random(member.size) + 2.0 * says)
+
+
 def _few(rng: Rng, n: int) -> FloatArray:
     """Scores of four values only, so nearly all of them are tied."""
     return rng.integers(0, 4, n).astype(np.float64)
@@ -114,6 +123,13 @@ def _split_response(rng: Rng, n: int) -> Scores:
     return Scores(_answers(rng, n, True), _answers(rng, n, False))
 
 
+def _split_told(rng: Rng, n: int) -> Scores:
+    scores = _told(rng, np.arange(2 * n) < n)
+    return Scores(scores[:n], scores[n:])
+
+
+# The odds ratio between a highest score and any other one.
+_TOLD_SPLIT = 1.0 + float(np.log1p(-_ASKED * special.expit(-1.0)) - np.log1p(-_ASKED * special.expit(1.0)))
 _SIDE = 208
 
 
@@ -172,6 +188,7 @@ ONE_MODEL = (
         2.0,
     ),
     NORMAL,
+    Mechanism("few are told, ε=1, one model", 0.0, 1.0, _split_told, _TOLD_SPLIT),
 )
 
 
@@ -201,6 +218,11 @@ def _unrelated(rng: Rng, m: int) -> OneRun:
     return OneRun(rng.normal(size=m), _coins(m))
 
 
+def _few_told(rng: Rng, m: int) -> OneRun:
+    bits = _coins(m)
+    return OneRun(_told(rng, bits), bits)
+
+
 def _noisy(rng: Rng, m: int) -> OneRun:
     bits = _coins(m)
     return OneRun(rng.normal(bits, 1.0), bits)
@@ -211,6 +233,7 @@ ONE_RUN = (
     Mechanism("randomised response ε=1", 0.0, 1.0, _response),
     Mechanism("public coin (0, 0.03)", 0.03, 0.0, _public_coin),
     Mechanism("Gaussian μ=1", DELTA, GAUSSIAN_TRUTH, _noisy),
+    Mechanism("few are told, ε=1", 0.0, 1.0, _few_told),
 )
 COINS = ONE_RUN[:3]
 RUNS = (ONE_RUN[0], ONE_RUN[1], ONE_RUN[3])  # independent runs: a public coin across them is another design

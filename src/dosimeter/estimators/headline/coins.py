@@ -3,8 +3,9 @@
 Labels are revealed from the middle rank outwards. What is still hidden is tested once: "member" is guessed for the
 upper bins, "non-member" for the lower ones, with whole weights that only the revealed labels and the ranks decide.
 Given those, every guess is right with probability at most q = e^ε/(1+e^ε), so the weighted count of right guesses lies
-below a weighted sum of Bernoulli(q) variables (docs/headline.md, Theorem 9). Going up the ε axis cell by
-cell, each with a statistic of its own, costs nothing more (Lemma 10).
+below a weighted sum of Bernoulli(q) variables (docs/headline.md, Theorem 9). Few strong leakers do not show in the
+middle: they are tested without weights, by ladders (Theorem 9b). Going up the ε axis cell by cell, each with tests of
+its own, costs nothing more (Lemma 10).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from scipy import special
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
+from dosimeter.estimators.headline.ladder import kept, rungs, within_reach
 from dosimeter.estimators.headline.learning import ACTIVE, BOTH, IN, KINDS, OUT, Learner, View
 from dosimeter.estimators.headline.ranks import DESIGN, Bins, Proof, binomial, nothing, reach, upper_tail, whole_weights
 
@@ -26,6 +28,7 @@ CELLS = np.concatenate([np.arange(100) * 0.05, 5 + np.arange(111) * 0.1])  # of 
 _PART = 10  # at most this share of the bins left on a side is revealed at a time
 _DELTA_SHARE = 0.5  # of the level: the most that an allowance for δ may cost
 _PRECISION = 1e-3
+_POINTS = 5  # of a cell that a ladder tells apart
 
 Rule = Callable[[View], tuple[FloatArray, BoolArray]]
 
@@ -49,7 +52,11 @@ def coins_bound(bins: Bins, delta: float, alpha: float) -> Proof:
         level = _level(budget, floor, alpha)
         share = _prefix_share(top, bins.total, alpha)
         learned = _SplitLevel(level.allowance, level.alpha * (1 - share))
-        best = max((test.largest(floor, top, learned) for test in tests), key=lambda found: found.epsilon)
+        best = nothing(bins.total)
+        for test in tests:
+            best = max(best, test.largest(floor, top, learned), key=lambda found: found.epsilon)
+            if best.epsilon >= top:
+                break
         if best.epsilon < top:
             plain = prefixes.largest(floor, top, _SplitLevel(level.allowance, level.alpha * share))
             best = max(best, plain, key=lambda found: found.epsilon)
@@ -126,22 +133,25 @@ def _reveal_for(bins: Bins, learner: Learner, view: View, design: FloatArray) ->
 
 def _next(bins: Bins, view: View, design: FloatArray, active: BoolArray) -> tuple[int, int]:
     """The bins that are revealed next, as the first one and the one after the last."""
-    above, below = _useless(view, design, active)
+    above, below = _useless(bins, view, design, active)
     left = bins.records.size - view.high
     high = view.high + (max(1, min(above, left // _PART)) if above else 0)
     low = view.low - (max(1, min(below, view.low // _PART)) if below else 0)
     return low, high
 
 
-def _useless(view: View, design: FloatArray, active: BoolArray) -> tuple[int, int]:
+def _useless(bins: Bins, view: View, design: FloatArray, active: BoolArray) -> tuple[int, int]:
     """How many of the next bins above and below no active kind would give weight; the outermost bins always stay."""
-    size = view.of(view.tested[0]).size
-    above, below = np.ones(size - view.high, bool), np.ones(view.low, bool)
+    above, below = np.ones(bins.records.size - view.high, bool), np.ones(view.low, bool)
     for kind in np.flatnonzero(active).tolist():
         if kind in (BOTH, IN):
             above &= view.of(kind)[view.high :] <= design[kind]
         if kind in (BOTH, OUT):
             below &= -view.of(kind)[: view.low] <= design[kind]
+        if kind == IN:
+            above &= bins.total - bins.edges[view.high : -1] > kept(bins.total)
+        if kind == OUT:
+            below &= bins.edges[1 : view.low + 1] > kept(bins.total)
     return _leading(above), _leading(below[::-1])
 
 
@@ -154,18 +164,55 @@ def _leading(useless: BoolArray) -> int:
 # --- testing ----------------------------------------------------------------------------------------------
 
 
-def _tests(bins: Bins, view: View, design: FloatArray) -> list[_Weighted]:
+def _tests(bins: Bins, view: View, design: FloatArray) -> list[_Weighted | _Ladder]:
     """One test for each kind of leak that is likely enough, with its share of the level."""
-    return [_Weighted(bins, view, kind, float(design[kind]), float(view.shares[kind])) for kind in view.tested]
+    shares = view.shares.tolist()
+    return [
+        _Weighted(bins, view, float(design[kind]), shares[kind])
+        if kind == BOTH
+        else _Ladder(bins, view, kind, shares[kind])
+        for kind in view.tested
+    ]
+
+
+class _Ladder:
+    """How few of the outermost guesses at one end are wrong, at any of several lengths (`ladder.py`)."""
+
+    def __init__(self, bins: Bins, view: View, kind: int, share: float) -> None:
+        side = np.arange(bins.records.size - 1, view.high - 1, -1) if kind == IN else np.arange(view.low)
+        self._lengths, members = np.cumsum(bins.records[side]), np.cumsum(bins.members[side])
+        self._wrong = self._lengths - members if kind == IN else members
+        self._kind, self._share = kind, share
+        self._learned = int(bins.records[view.low : view.high].sum())
+
+    def largest(self, floor: float, top: float, level: _SplitLevel) -> Proof:
+        """The largest of a few points of a cell that is rejected, 0 if none is."""
+        longest, width, alpha = None, (top - floor) / _POINTS, level.alpha * self._share
+        lowest = float(special.expit(-floor - width))
+        if not within_reach(self._lengths, self._wrong, lowest, alpha, level.allowance):
+            return nothing(self._learned)
+        for epsilon in (top - width * np.arange(_POINTS)).tolist():
+            miss = float(special.expit(-epsilon))
+            longest = rungs(self._lengths, miss, alpha, level.allowance, longest)
+            if longest is None:
+                continue
+            wrong = self._wrong[np.searchsorted(self._lengths, longest.records)]
+            if longest.holds(wrong):
+                place = int(np.argmax(wrong <= longest.limits))
+                return self._proof(epsilon, int(longest.records[place]), int(wrong[place]), level.allowance)
+        return nothing(self._learned)
+
+    def _proof(self, epsilon: float, records: int, wrong: int, allowance: int) -> Proof:
+        counts = (records, records - wrong, 0, 0) if self._kind == IN else (0, 0, records, wrong)
+        return Proof(epsilon, *counts, self._learned, allowance)
 
 
 class _Weighted:
     """The weighted count of right guesses, which lies below the weighted sum of Bin(records, q)."""
 
-    def __init__(self, bins: Bins, view: View, kind: int, design: float, share: float) -> None:
-        upper = np.arange(view.high, bins.records.size) if kind != OUT else np.arange(0)
-        lower = np.arange(view.low) if kind != IN else np.arange(0)
-        odds = view.of(kind)
+    def __init__(self, bins: Bins, view: View, design: float, share: float) -> None:
+        upper, lower = np.arange(view.high, bins.records.size), np.arange(view.low)
+        odds = view.of(BOTH)
         weights = whole_weights(np.concatenate([odds[upper], -odds[lower]]) - design)
         right = np.concatenate([bins.members[upper], (bins.records - bins.members)[lower]])
         records = np.concatenate([bins.records[upper], bins.records[lower]])

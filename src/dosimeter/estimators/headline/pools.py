@@ -1,15 +1,16 @@
 """A random split into members and non-members of fixed numbers: one model, its members and held-out records.
 
 As for coins, labels are revealed from the inside and teach the test its weights. The hidden records are then tested in
-tables, upper ranks against lower ranks (`tables.py`). A swap of a member with a non-member is one replacement, so an
-odds ratio of e^ε in a table tests the replace-one ε; for adding or removing one record it is e^{2ε}.
-Everything below works on the log odds ratio.
+tables, upper ranks against lower ranks (`tables.py`), and for few strong leakers in rungs: so many outermost records
+against all other hidden ones, each rung a table of its own (docs/headline.md, Theorem 6b). A swap of a member with a
+non-member is one replacement, so an odds ratio of e^ε in a table tests the replace-one ε; for adding or removing one
+record it is e^{2ε}. Everything below works on the log odds ratio.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from scipy import special
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
 from dosimeter.estimators.headline.coins import CELLS
+from dosimeter.estimators.headline.ladder import LIMITS, kept
 from dosimeter.estimators.headline.learning import ACTIVE, BOTH, IN, KINDS, OUT, Learner, View
 from dosimeter.estimators.headline.ranks import DESIGN, Bins, Proof, nothing, reach
 from dosimeter.estimators.headline.tables import (
@@ -30,6 +32,7 @@ from dosimeter.estimators.headline.tables import (
     RankTable,
     Tables,
     layouts,
+    threshold,
 )
 
 _PART = 20  # at most this share of the bins left on a side is revealed at a time
@@ -40,6 +43,7 @@ _CHEAP = 0.3  # an allowance of so many standard deviations is taken at once
 _LEAK_SHARE = 0.5  # of the level: the most that runs given away by δ may cost
 _SIZE_STEPS = (0.5, 1, 2)  # of tables, from one cell to the next
 _PLANNED = (0.7, 0.85, 0.95)  # of the first design: from where on its tables must pay for δ
+RUNG_SHARES = (0.6, 0.12, 0.1, 0.07, 0.05, 0.03, 0.03)  # of the level of few leakers
 _GRID = 100  # points of the reported log odds ratio in a unit
 
 
@@ -56,26 +60,25 @@ def pools_bound(
         neighbours = ADD_REMOVE
     search = _Search.of(bins, delta, alpha, neighbours, independent)
     view, design = search.first()
-    frozen = float(design.max())
-    plans = search.plans(view, design / DESIGN, planned_at=tuple(share * frozen for share in _PLANNED), chosen={})
-    proof, first = nothing(bins.total), True
-    for floor, top in pairwise((2 * CELLS).tolist()):
+    cells = 2 * CELLS
+    frozen = float(cells[np.searchsorted(cells, max(float(design.max()), cells[1]))])
+    plan = search.plan(view, design / DESIGN, planned_at=tuple(share * frozen for share in _PLANNED), chosen=None)
+    proof = search.largest(plan, view, np.arange(1, round(frozen * _GRID) + 1) / _GRID)
+    for floor, top in pairwise(cells.tolist()):
         if top <= proof.epsilon + 1e-9:
             continue
-        if floor >= frozen and floor > 0:
+        best, grid = nothing(bins.total), np.arange(round(floor * _GRID) + 1, round(top * _GRID) + 1) / _GRID
+        if floor >= frozen:
             view, design = search.later(view, (floor + top) / 2)
-            plans, frozen, first = search.plans(view, design, planned_at=(floor,), chosen=plans), top, False
-        start, end = max(floor, proof.epsilon), max(top, frozen) if first else top
-        grid = np.arange(round(start * _GRID) + 1, round(end * _GRID) + 1) / _GRID
-        if not grid.size:
-            continue
-        best = max((search.largest(plan, view, grid) for plan in plans.values()), key=lambda p: p.epsilon, default=None)
-        if best is None or best.epsilon <= 0:
+            plan = search.plan(view, design, planned_at=(floor,), chosen=plan)
+            best = search.largest(plan, view, grid)
+        if best.epsilon < top - 1e-9:
+            rungs = (search.largest_of_rung(rung, view, grid) for rung in search.rungs(view, top))
+            best = max((best, *rungs), key=lambda found: found.epsilon)
+        if best.epsilon > proof.epsilon:
+            proof = best
+        if best.epsilon < top - 1e-9:
             break
-        proof = best
-        if best.epsilon < grid[-1] - 1e-9:
-            break
-        frozen = max(frozen, float(grid[-1]))
     return proof._replace(epsilon=proof.epsilon if neighbours == REPLACE else proof.epsilon / 2)
 
 
@@ -85,6 +88,13 @@ class _PoolPlan(NamedTuple):
     tables: Tables
     share: float
     size: int
+
+
+class _Rung(NamedTuple):
+    """One table of outermost records at an end against all other hidden ones, and its share of the level."""
+
+    table: RankTable
+    share: float
 
 
 @dataclass(frozen=True)
@@ -171,13 +181,13 @@ class _Search:
             above, below = above and not apart and best_high > high, below and not apart and best_low < low
         if active[IN]:
             odds = view.of(IN)[high:]
-            tested = records[high:][odds > design[IN]].sum()
-            above = above and not odds[0] > design[IN]
+            tested = max(records[high:][odds > design[IN]].sum(), kept(self.bins.total))
+            above = above and not odds[0] > design[IN] and upper > kept(self.bins.total)
             below = below and not lower - records[low - 1] < max(_REFERENCE * tested, reference)
         if active[OUT]:
             odds = -view.of(OUT)[:low]
-            tested = records[:low][odds > design[OUT]].sum()
-            below = below and not odds[-1] > design[OUT]
+            tested = max(records[:low][odds > design[OUT]].sum(), kept(self.bins.total))
+            below = below and not odds[-1] > design[OUT] and lower > kept(self.bins.total)
             above = above and not upper - records[high] < max(_REFERENCE * tested, reference)
         return bool(above), bool(below)
 
@@ -215,17 +225,13 @@ class _Search:
             lost = both if self.pays else None
             return reach(counts, leaning, sign, sign * (centre + base), lost=lost, two_sided=True)
         side, guess = (upper, 1.0) if kind == IN else (lower, -1.0)
-        hidden = float(records[upper].sum() + records[lower].sum())
-
-        def one(grid: FloatArray, weight: FloatArray, n: FloatArray, _sign: FloatArray) -> FloatArray:
-            used = ((weight > 0) * n).sum(1)
-            sizes = (used, hidden - used) if kind == IN else (hidden - used, used)
-            ends = (base + grid, base + 0 * grid) if kind == IN else (base + 0 * grid, base - grid)
-            return self._lost(grid, *sizes, *ends, float(view.chance[kind])) * weight.max(1)
-
         counts = records[side]
         signs = np.full(counts.size, guess)
-        return reach(counts, guess * odds[side], signs, signs * base, lost=one if self.pays else None)
+
+        def one(grid: FloatArray, weight: FloatArray, _n: FloatArray, _sign: FloatArray) -> FloatArray:
+            return np.asarray(self.leaks * weight.max(1))  # δ of a split costs one table next to nothing
+
+        return reach(counts, guess * odds[side], signs, signs * base, lost=one if self.leaks else None)
 
     def _lost(
         self,
@@ -250,27 +256,61 @@ class _Search:
 
     # --- testing ------------------------------------------------------------------------------------------
 
-    def plans(
-        self, view: View, design: FloatArray, *, planned_at: tuple[float, ...], chosen: Mapping[int, _PoolPlan]
-    ) -> dict[int, _PoolPlan]:
-        """The test of each kind; no label of a tested record has a part in the choice of its tables or allowance."""
-        found = {}
+    def plan(
+        self, view: View, design: FloatArray, *, planned_at: tuple[float, ...], chosen: _PoolPlan | None
+    ) -> _PoolPlan | None:
+        """The test of what the middle can teach; no label of a tested record has a part in its tables or allowance."""
+        if BOTH not in view.tested:
+            return None
+        sizes = SIZES if chosen is None else tuple(max(round(chosen.size * by), SIZES[0]) for by in _SIZE_STEPS)
+        return self._plan(view, float(design[BOTH]), sizes if self.pays else SIZES[:1], planned_at)
+
+    def rungs(self, view: View, top: float) -> Iterator[_Rung]:
+        """Tests of few leakers at one end: so many outermost hidden records against all other hidden ones.
+
+        A rung is the least number of records that reject the upper edge of a cell with so few wrong guesses.
+        """
+        records, members = self.bins.records, self.bins.members
+        hidden = self.bins.total - int(records[view.low : view.high].sum())
+        inside = int(members.sum() - members[view.low : view.high].sum())
         for kind in view.tested:
-            before = chosen.get(kind)
-            sizes = (
-                SIZES if before is None else tuple(max(round(before.size * factor), SIZES[0]) for factor in _SIZE_STEPS)
-            )
-            plan = self._plan(view, kind, design, sizes if self.pays else SIZES[:1], planned_at)
-            if plan is not None:
-                found[kind] = plan
-        return found
+            if kind == BOTH:
+                continue
+            side = np.arange(records.size - 1, view.high - 1, -1) if kind == IN else np.arange(view.low)
+            lengths, found = np.cumsum(records[side]), np.cumsum(members[side])
+            likely = inside if kind == IN else hidden - inside
+            miss = (hidden - likely) / (likely * math.exp(top) + hidden - likely) if likely else 1.0
+            for limit, part in zip(LIMITS.tolist(), RUNG_SHARES, strict=True):
+                share = float(view.shares[kind]) * part
+                enough = special.bdtr(limit + self.leaks, lengths, miss) <= self._level(share)
+                for near, seen in zip(lengths[enough].tolist(), found[enough].tolist(), strict=True):
+                    upper, above = (near, seen) if kind == IN else (hidden - near, inside - seen)
+                    rung = _Rung(RankTable(upper, hidden - upper, inside, above, 1), share)
+                    if self._affords(rung, top):
+                        yield rung
+                        break
+
+    def _affords(self, rung: _Rung, log_theta: float) -> bool:
+        """Whether a rung pays for δ at this odds ratio; its margins are those of all hidden records, known before."""
+        if self.cost.total <= 0:
+            return True
+        factor = threshold(rung.table, math.exp(log_theta), self._level(rung.share))[1]
+        return factor * self.cost.of(rung.table, log_theta) <= self.limit(rung.share)
+
+    def largest_of_rung(self, rung: _Rung, view: View, grid: FloatArray) -> Proof:
+        """The proof of the largest point of the grid that a rung rejects; ε = 0 if it rejects none."""
+        level, above = self._level(rung.share), int(rung.table.above) - self.leaks
+        at = _last(grid, lambda log_theta: above >= threshold(rung.table, math.exp(log_theta), level)[0])
+        while at >= 0 and not self._affords(rung, float(grid[at])):
+            at -= 1
+        return self._proof(float(grid[at]), (rung.table,), view, self.leaks) if at >= 0 else nothing(self.bins.total)
 
     def _plan(
-        self, view: View, kind: int, design: FloatArray, sizes: tuple[int, ...], planned_at: tuple[float, ...]
+        self, view: View, design: float, sizes: tuple[int, ...], planned_at: tuple[float, ...]
     ) -> _PoolPlan | None:
-        share, best = float(view.shares[kind]), None
-        expected = special.expit(view.of(kind) + self.learner.base) * self.bins.records
-        for size, pairings in layouts(self.bins, view, kind, design, sizes, self.learner.base):
+        share, best = float(view.shares[BOTH]), None
+        expected = special.expit(view.of(BOTH) + self.learner.base) * self.bins.records
+        for size, pairings in layouts(self.bins, view, design, sizes, self.learner.base):
             allowance, score, lost = 0, 0.0, 0.0
             if self.pays:
                 tables = Tables.of([_predicted(pairing, self.bins.records, expected) for pairing in pairings])
@@ -278,7 +318,7 @@ class _Search:
                     continue
                 for start in planned_at:
                     allowance = self._allowance(tables, start, share)
-                    score, lost = Tables(tables.rows, allowance).score(max(start, float(design[kind])))
+                    score, lost = Tables(tables.rows, allowance).score(max(start, design))
                     if best is None or score > best[0] or lost <= _CHEAP:
                         best = (score, size, pairings, allowance)
                     if lost <= _CHEAP:
@@ -297,24 +337,30 @@ class _Search:
             return self.leaks * max(row.weight for row in tables.rows)
         return tables.least_allowance(planned_at, self.cost, _MARGIN * self.limit(share))
 
-    def largest(self, plan: _PoolPlan, view: View, grid: FloatArray) -> Proof:
+    def _level(self, share: float) -> float:
+        """What δ leaves of the level for a test with this share."""
+        return (1 - self.delta_share) * self.alpha * share
+
+    def largest(self, plan: _PoolPlan | None, view: View, grid: FloatArray) -> Proof:
         """The proof of the largest point of the grid that this test rejects; ε = 0 if it rejects none."""
-        if not plan.tables.rows:
+        if plan is None or not plan.tables.rows:
             return nothing(self.bins.total)
-        level = (1 - self.delta_share) * self.alpha * plan.share
+        level = self._level(plan.share)
         at = _last(grid, lambda log_theta: plan.tables.p_value(log_theta) <= level)
         if self.cost.total > 0:
             limit = self.limit(plan.share)
-            while at >= 0 and plan.tables.gamma(float(grid[at]), self.cost) > limit:
+            while at >= 0 and plan.tables.gamma(float(grid[at]), self.cost, limit) > limit:
                 at -= 1
         if at < 0:
             return nothing(self.bins.total)
-        rows = plan.tables.rows
+        return self._proof(float(grid[at]), plan.tables.rows, view, plan.tables.allowance)
+
+    def _proof(self, log_theta: float, rows: Sequence[RankTable], view: View, allowance: int) -> Proof:
         upper, lower = sum(row.upper for row in rows), sum(row.lower for row in rows)
         above = int(sum(row.above for row in rows))
         below = sum(row.members for row in rows) - above
         learned = int(self.bins.records[view.low : view.high].sum())
-        return Proof(float(grid[at]), upper, above, lower, below, learned, plan.tables.allowance)
+        return Proof(log_theta, upper, above, lower, below, learned, allowance)
 
 
 def _null_cells(upper: FloatArray, lower: FloatArray, members: FloatArray, log_theta: float) -> tuple[FloatArray, ...]:

@@ -10,6 +10,7 @@ Which bins form a table, and with what weight, the ranks and the revealed labels
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from scipy import special
 from scipy.fft import irfft, next_fast_len, rfft
 
 from dosimeter._validate import FloatArray, IntArray
-from dosimeter.estimators.headline.learning import BOTH, IN, OUT, View
+from dosimeter.estimators.headline.learning import BOTH, View
 from dosimeter.estimators.headline.ranks import ROUNDING, Bins, Law, noncentral, upper_tail, whole_weights
 
 REPLACE, ADD_REMOVE = NEIGHBOURS = ("replace", "add/remove")
@@ -86,17 +87,21 @@ class Tables:
         spread = math.sqrt(sum(row.weight**2 * law.variance for row, law in laws) + 1e-9)
         return beyond / spread, self.allowance / spread
 
-    def gamma(self, log_theta: float, cost: DeltaCost) -> float:
-        """What a unit of δ costs at this odds ratio, given the allowance."""
-        return max(factor.least(self.allowance) for factor in self._factors(log_theta, cost))
+    def gamma(self, log_theta: float, cost: DeltaCost, enough: float = 0.0) -> float:
+        """What a unit of δ costs at this odds ratio, given the allowance; only above `enough` may it be too large."""
+        return max(factor.least(self.allowance) for factor in self._factors(log_theta, cost, self.allowance, enough))
 
     def least_allowance(self, log_theta: float, cost: DeltaCost, limit: float) -> int:
         """The least allowance with which a unit of δ costs no more than the limit."""
-        factors = self._factors(log_theta, cost)
+        factors = self._factors(log_theta, cost, 0, limit)
         return max((math.ceil(f.slope * f.weight / limit) for f in factors if f.least(0) > limit), default=0)
 
-    def _factors(self, log_theta: float, cost: DeltaCost) -> list[_Factor]:
-        """The factors of each table, in the order in which the proof replaces them: the cheapest first."""
+    def _factors(self, log_theta: float, cost: DeltaCost, allowance: int = 0, enough: float = 0.0) -> Iterator[_Factor]:
+        """The factors of each table, in the order in which the proof replaces them: the cheapest first.
+
+        Laws of sums take most of the time, so no more tables smooth a factor than bring it below `enough`, and none
+        where all of them could not.
+        """
         theta = math.exp(log_theta)
         rows = []
         for row in self.rows:
@@ -105,11 +110,18 @@ class Tables:
             each = cost.of(row, log_theta)
             rows.append((step * each, slope * each, row.weight, law))
         rows.sort(key=lambda found: found[:3])
-        smoother, factors = np.ones(1), []
+        smoother, before, variance = np.ones(1), deque[tuple[int, Law]](), 0.0
         for step, slope, weight, law in rows:
-            factors.append(_Factor(step, slope, weight, _most_within(smoother, weight)))
-            smoother = _added(smoother, weight, law)
-        return factors
+            found = _Factor(step, slope, weight, _most_within(smoother, weight))
+            # By Chebyshev, ¾ of the sum's mass lies on 4σ: so much of it is within some `weight` neighbours at least.
+            smoothest = found._replace(window=0.75 * weight / (4 * math.sqrt(variance) + 1 + weight))
+            if smoothest.least(allowance) <= enough or not enough:
+                while found.least(allowance) > enough and before:
+                    smoother = _added(smoother, *before.popleft())
+                    found = found._replace(window=_most_within(smoother, weight))
+            yield found
+            before.append((weight, law))
+            variance += weight**2 * law.variance
 
 
 class _Factor(NamedTuple):
@@ -163,6 +175,21 @@ def stein_factors(table: RankTable, theta: float, law: Law | None = None) -> tup
     return step, max(slope, *_slopes_beyond(table, theta, law.mean, float(r[seen[0]]), float(r[seen[-1]])))
 
 
+def threshold(table: RankTable, theta: float, level: float) -> tuple[int, float]:
+    """The least count t with P[R' ≥ t] ≤ level, and the Stein factor of the one indicator 1{r ≥ t}.
+
+    Where only one table is tested t is known, and its factor may be far below the largest of all indicators.
+    """
+    law = table.law(theta)
+    tails = np.cumsum(law.mass[::-1])[::-1] + ROUNDING
+    place = int(np.argmax(tails <= level)) if tails[-1] <= level else law.mass.size
+    count = law.first + place
+    if place in (0, law.mass.size):
+        return count, 0.0
+    down = count * (table.lower - table.members + count)
+    return count, float(tails[place] * (1 - law.mass[place:].sum()) / (law.mass[place] * down))
+
+
 def _slopes_beyond(table: RankTable, theta: float, mean: float, low: float, high: float) -> tuple[float, float]:
     """Limits for the second factor below `low` and above `high`.
 
@@ -187,8 +214,6 @@ def _slopes_beyond(table: RankTable, theta: float, mean: float, low: float, high
 
 SIZES = (12, 24, 48, 100, 250, 1000, 10**9)  # least records a side, from fine tables to one table of all
 _RARE = 2.0  # expected rare labels on either side of a table
-_GROUPS = 5  # at most, of the leaking side
-_SMALLEST_GROUP = 6
 
 
 class Pairing(NamedTuple):
@@ -206,15 +231,12 @@ class _OpposedBins(NamedTuple):
 
 
 def layouts(
-    bins: Bins, view: View, kind: int, design: FloatArray, sizes: tuple[int, ...], base: float
+    bins: Bins, view: View, design: float, sizes: tuple[int, ...], base: float
 ) -> Iterator[tuple[int, list[Pairing]]]:
     """Ways to lay tables, from fine to coarse, each with its size; none has as many tables as an earlier one."""
     seen = set()
     for size in sizes:
-        if kind == BOTH:
-            groups = _two_sided(bins, view, float(design[BOTH]), base, size)
-        else:
-            groups = _one_sided(bins, view, kind, float(design[kind]), size)
+        groups = _two_sided(bins, view, design, base, size)
         if not groups or len(groups) in seen:
             continue
         seen.add(len(groups))
@@ -266,42 +288,3 @@ class _Passed(NamedTuple):
             if passed[last] - before < needed or passed[-1] - passed[last] < needed:
                 return False
         return True
-
-
-def _one_sided(bins: Bins, view: View, kind: int, design: float, least: int) -> list[_OpposedBins]:
-    """Groups of the bins that leak, each against a share of all other hidden bins, dealt out in turn."""
-    odds, records = view.of(kind), bins.records
-    top, bottom = np.arange(records.size - 1, view.high - 1, -1), np.arange(view.low)
-    side, sign = (top, 1.0) if kind == IN else (bottom, -1.0)
-    leaking = side[sign * odds[side] > design]
-    leaking = leaking if leaking.size else side[:1]
-    rest = np.setdiff1d(np.concatenate([top, bottom]), leaking)
-    if not rest.size:
-        return []
-    parts = _grouped(leaking, records, least)
-    if rest.size < len(parts):
-        parts = [np.concatenate(parts)]
-    groups = []
-    for place, part in enumerate(parts):
-        others = rest[place :: len(parts)]
-        apart = np.average(odds[part], weights=records[part]) - np.average(odds[others], weights=records[others])
-        upper, lower = (others, part) if kind == OUT else (part, others)
-        groups.append(_OpposedBins(upper, lower, float(sign * apart - design)))
-    return groups
-
-
-def _grouped(leaking: IntArray, records: IntArray, least: int) -> list[IntArray]:
-    """The leaking bins, outermost first, in a few groups that are large enough."""
-    parts: list[list[int]] = [[]]
-    for place in leaking.tolist():
-        parts[-1].append(place)
-        if records[parts[-1]].sum() >= max(least / 2, _SMALLEST_GROUP):
-            parts.append([])
-    rest = parts.pop()
-    if rest:
-        parts = [*parts[:-1], parts[-1] + rest] if parts else [rest]
-    if len(parts) > _GROUPS:
-        parts = [*parts[: _GROUPS - 1], [place for part in parts[_GROUPS - 1 :] for place in part]]
-    if least > 4 * SIZES[0]:
-        parts = [[place for part in parts for place in part]]
-    return [np.array(part) for part in parts]
