@@ -26,6 +26,7 @@ from dosimeter.audits.members_only.measure import (
     baseline_strength,
     bounds_of_draws,
     choose_guesses,
+    smaller_references,
     train_baselines,
 )
 from dosimeter.audits.members_only.pair_classifier import (
@@ -110,8 +111,9 @@ def audit_members_only(
         helper: What the helper model, which baseline and attack both see, is trained on: "generated" records, "real"
             non-members, or "none" for no helper.
         reference: A function (X, y, seed) -> model that trains a reference model like the target; "auto" takes a small
-            model for the kind of data. It is called twice for each of the `references`, and twice more for the two
-            models that baseline and attack both see.
+            model for the kind of data. It is called twice for each of the `references`, twice for each of half as many
+            (at least 3) that learn from fewer records, and twice more for the two models that baseline and attack both
+            see.
         references: How many reference models take the target's place: at least 3, or 0 for none.
         guesses: How many records are guessed to be members: "auto" (chosen on the classifiers' training records), a
             number, "ranked" (the best number, corrected for the choice) or "naive" (the best, not corrected).
@@ -392,7 +394,9 @@ def _warnings(setup: MembersOnlySetup, records: AuditRecords, strength: Baseline
 def _metadata(
     setup: MembersOnlySetup, records: AuditRecords, seeds: StageSeeds, splits: tuple[float, float, float]
 ) -> MembersOnlyMetadata:
-    names, trained = list(setup.targets), 2 * setup.references + SHARED_REFERENCES if setup.references else 0
+    names, trained = list(setup.targets), 0
+    if setup.references:
+        trained = 2 * (setup.references + smaller_references(setup.references)) + SHARED_REFERENCES
     return MembersOnlyMetadata(
         model=", ".join(names) if len(names) > 1 else type(setup.targets[names[0]]).__name__,
         members=records.counts.members,
