@@ -192,9 +192,7 @@ def _edges(
     return edges
 
 
-def _tree(
-    table: MemberTable, columns: tuple[Binned, ...], order: IntArray, parent: IntArray, model: Any
-) -> FittedTree:
+def _tree(table: MemberTable, columns: tuple[Binned, ...], order: IntArray, parent: IntArray, model: Any) -> FittedTree:
     def counts(a: int, b: int) -> FloatArray:
         if a == b:
             return np.diag(_table(model, (str(a),)))

@@ -131,10 +131,10 @@ def _loaded(model: Any, tokenizer: Any) -> tuple[Any, Any]:
             if tokenizer is None:
                 tokenizer = transformers.AutoTokenizer.from_pretrained(place, local_files_only=here)
         except (OSError, ValueError, KeyError) as error:
-            lines = str(error).strip().splitlines()
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise InputError(
-                f"the model {show(place)} could not be loaded ({lines[0] if lines else type(error).__name__}); pass the "
-                "folder of a causal model, or a name that transformers finds."
+                f"the model {show(place)} could not be loaded ({reason}); pass the folder of a causal model, or a name "
+                "that transformers finds."
             ) from error
         model = found.eval()
     if not hasattr(model, "generate") or not callable(tokenizer):

@@ -65,33 +65,33 @@ def prediction_limit(
 ) -> float:
     """The limit that the value of one more model passes with probability `level`, if values are normal.
 
-    mean + m·max(0, gain) + t·s·√(2 + (1 + m)²/K + m²/H), t the quantile of Student's law with K − 1 degrees of freedom.
-    The reference models learn from one pool of members and the target may have learnt from others: the error of the
-    pool, which they share, is taken to be as large as the error that is their own. `smaller` are the values of H models
-    that learnt from half as many records, the gain is the difference of both means, and m = `more` says how many such
-    halves the target has beyond the reference models. s is the larger of both deviations, and at least `floor`.
+    mean + m·max(0, gain) + t·s·√(2 + (1 + m)²/K + m²/H), t the quantile of Student's law with K + H − 2 degrees of
+    freedom. The reference models learn from one pool of members and the target may have learnt from others: the error
+    of the pool, which they share, is taken to be as large as the error that is their own. `smaller` are the values of H
+    models that learnt from half as many records, the gain is the difference of both means, and m = `more` says how many
+    such halves the target has beyond the reference models. s is the common deviation of both kinds, and at least
+    `floor`. Without smaller ones the limit is mean + t·s·√(2 + 1/K), with K − 1 degrees of freedom.
     """
     array, half = np.asarray(values, np.float64), np.asarray(smaller, np.float64)
     if array.size < FEWEST_REFERENCES:
         raise InputError(
             f"references must be at least {FEWEST_REFERENCES} to give a limit, got {array.size}; train more."
         )
-    t = float(special.stdtrit(array.size - 1, 1.0 - level))
-    deviation, gain, spread = max(floor, float(array.std(ddof=1))), 0.0, 2.0 + 1.0 / array.size
-    if half.size >= FEWEST_REFERENCES and more > 0:
-        deviation = max(deviation, float(half.std(ddof=1)))
+    freedom, squares = array.size - 1, float(((array - array.mean()) ** 2).sum())
+    gain, spread = 0.0, 2.0 + 1.0 / array.size
+    if half.size and more > 0:
+        freedom, squares = freedom + half.size - 1, squares + float(((half - half.mean()) ** 2).sum())
         gain = more * max(0.0, float(array.mean() - half.mean()))
         spread = 2.0 + (1.0 + more) ** 2 / array.size + more**2 / half.size
-    return float(array.mean() + gain + t * deviation * math.sqrt(spread))
+    t = float(special.stdtrit(freedom, 1.0 - level))
+    return float(array.mean() + gain + t * max(floor, math.sqrt(squares / freedom)) * math.sqrt(spread))
 
 
 def judge(
     target: Pair, references: Sequence[Pair], *, level: float, smaller: Sequence[Pair] = (), more: float = 0.0
 ) -> ReferenceTest:
     """Compare a target with the reference models; a target without a leak stands out with probability `level`."""
-    auc_limit = prediction_limit(
-        [r.auc for r in references], level / 2, smaller=[r.auc for r in smaller], more=more
-    )
+    auc_limit = prediction_limit([r.auc for r in references], level / 2, smaller=[r.auc for r in smaller], more=more)
     firsts = np.array([r.first_part for r in references])
     rate = float(firsts.mean())
     # The first part is made of few records: its error is at least that of as many coins.
