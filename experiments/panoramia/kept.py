@@ -19,6 +19,7 @@ FILES = {
     "table": "adult",
     "silent": "adult",
     "images": "images",
+    "generators": "generators",
     "language": "language",
     "short_text": "texts",
     "silent_text": "texts",

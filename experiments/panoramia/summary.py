@@ -50,6 +50,7 @@ def kept(audit: Audit, seed: int, trained: Mapping[str, Mapping[str, Any]], *, c
         "baseline_auc": baseline["auc"],
         "auc_limit": None if null is None else first["verdict"]["auc_limit"],
         "cpu_seconds": cpu_seconds,
+        "real": targets[-1]["real"],
         "shift": audit.guard.shift if audit.guard.checked else None,
         "targets": targets,
         "thesis": None if thesis is None else {"c_lb": thesis["c_lb"], "curve": _curve(thesis["curve"])},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -97,3 +97,19 @@ def of_silence(audits: dict[str, Sequence[float]]) -> str:
             [name, f"{total}", f"{silent}", f"{silent / total:.1%} ({low:.1%} to {high:.1%})", f"{max(found):.3f}"]
         )
     return markdown(["models that never saw the members", "audits", "ε̃ = 0", "share, 95 % interval", "largest ε̃"], rows)
+
+
+def of_generators(columns: Mapping[str, Sequence[Row]]) -> str:
+    """What the judge says of each generator, and how near its records come to those that it learnt from."""
+    rows = [
+        [
+            name,
+            span([one["auc"] for one in some]),
+            span([one["distance"] for one in some]),
+            span([100 * one["copies"] for one in some], 1),
+            span([one["seconds"] for one in some], 1),
+        ]
+        for name, some in columns.items()
+    ]
+    header = ["generator", "AUC of the judge", "distance to the nearest member, median", "copies, %", "CPU seconds"]
+    return markdown(header, rows)
