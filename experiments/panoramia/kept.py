@@ -25,7 +25,7 @@ FILES = {
     "silent_text": "texts",
 }
 ASKED = {"silent": "silent"}  # the function of the file; `audited` where nothing is said
-VERSION = "2"  # raise it when the audits give other numbers
+VERSION = "3"  # raise it when the audits give other numbers
 SEEDS = ("first_seed", "seeds")  # of the settings: they say which tasks there are, not what a task does
 
 

@@ -65,26 +65,32 @@ def prediction_limit(
 ) -> float:
     """The limit that the value of one more model passes with probability `level`, if values are normal.
 
-    mean + m·max(0, gain) + t·s·√(2 + (1 + m)²/K + m²/H), t the quantile of Student's law with K + H − 2 degrees of
-    freedom. The reference models learn from one pool of members and the target may have learnt from others: the error
-    of the pool, which they share, is taken to be as large as the error that is their own. `smaller` are the values of H
-    models that learnt from half as many records, the gain is the difference of both means, and m = `more` says how many
-    such halves the target has beyond the reference models. s is the common deviation of both kinds, and at least
-    `floor`. Without smaller ones the limit is mean + t·s·√(2 + 1/K), with K − 1 degrees of freedom.
+    mean + t·s·√(2 + 1/K), t the quantile of Student's law with K − 1 degrees of freedom. The reference models learn
+    from one pool of members and the target may have learnt from others: the error of the pool, which they share, is
+    taken to be as large as the error that is their own. `floor` is the least that s can be.
+
+    `smaller` are the values of H models that learnt from half as many records, and m = `more` says how many such halves
+    the target has beyond the reference models. Their gain is then continued: mean + m·(mean − mean of the smaller)
+    + t·√(s²(2 + (1 + m)²/K) + h²m²/H), h the deviation of the smaller ones, with Welch's degrees of freedom. The larger
+    of both limits counts: a model that learnt from more records does not do worse.
     """
     array, half = np.asarray(values, np.float64), np.asarray(smaller, np.float64)
     if array.size < FEWEST_REFERENCES:
         raise InputError(
             f"references must be at least {FEWEST_REFERENCES} to give a limit, got {array.size}; train more."
         )
-    freedom, squares = array.size - 1, float(((array - array.mean()) ** 2).sum())
-    gain, spread = 0.0, 2.0 + 1.0 / array.size
-    if half.size and more > 0:
-        freedom, squares = freedom + half.size - 1, squares + float(((half - half.mean()) ** 2).sum())
-        gain = more * max(0.0, float(array.mean() - half.mean()))
-        spread = 2.0 + (1.0 + more) ** 2 / array.size + more**2 / half.size
-    t = float(special.stdtrit(freedom, 1.0 - level))
-    return float(array.mean() + gain + t * max(floor, math.sqrt(squares / freedom)) * math.sqrt(spread))
+    mean, variance = float(array.mean()), max(floor**2, float(array.var(ddof=1)))
+    freedom = array.size - 1
+    limit = mean + float(special.stdtrit(freedom, 1.0 - level)) * math.sqrt(variance * (2.0 + 1.0 / array.size))
+    if half.size < FEWEST_REFERENCES or more <= 0:
+        return limit
+    parts = (
+        variance * (2.0 + (1.0 + more) ** 2 / array.size),
+        max(floor**2, float(half.var(ddof=1))) * more**2 / half.size,
+    )
+    squares = parts[0] ** 2 / freedom + parts[1] ** 2 / (half.size - 1)
+    t = float(special.stdtrit(sum(parts) ** 2 / squares if squares > 0 else freedom, 1.0 - level))
+    return max(limit, mean + more * (mean - float(half.mean())) + t * math.sqrt(sum(parts)))
 
 
 def judge(

@@ -344,7 +344,7 @@ def _assembled(
     """Put everything into one audit, the warnings at its headline."""
     head = measured.estimates[0]
     thesis = () if measured.thesis is None else measured.thesis.warnings
-    head = replace(head, warnings=(*head.warnings, *_warnings(setup, records, measured.strength), *thesis))
+    head = replace(head, warnings=(*head.warnings, *_warnings(setup, records, measured), *thesis))
     estimates = (head, *measured.estimates[1:], *(() if beyond is None else beyond.estimates))
     if measured.thesis is not None:
         estimates = (*estimates, *measured.thesis.estimates)
@@ -368,11 +368,16 @@ def _assembled(
     )
 
 
-def _warnings(setup: MembersOnlySetup, records: AuditRecords, strength: BaselineStrength) -> list[str]:
-    warnings = [*records.warnings, *strength.warnings]
-    if not setup.references:
+def _warnings(setup: MembersOnlySetup, records: AuditRecords, measured: _MeasuredTargets) -> list[str]:
+    warnings = [*records.warnings, *measured.strength.warnings]
+    test = measured.targets[0].verdict
+    if test is None:
         return [*warnings, "there are no reference models, so what a model knows of the distribution counts as leakage"]
-    learn = "reference models learn from a third of the members"
+    if test.auc_limit >= 1.0:
+        warnings.append(
+            f"the reference models differ so much that no AUC passes their limit, {number(test.auc_limit)}: only the "
+            "surest guesses could stand out; pass more references or more members"
+        )
     if records.kind == "text" and records.for_generator.y is None and setup.trainer is None:
         warnings.append(
             "the reference models are n-gram models: a language model that never saw the members may stand out from "
