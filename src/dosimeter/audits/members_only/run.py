@@ -373,6 +373,7 @@ def _warnings(setup: MembersOnlySetup, records: AuditRecords, measured: _Measure
     test = measured.targets[0].verdict
     if test is None:
         return [*warnings, "there are no reference models, so what a model knows of the distribution counts as leakage"]
+    learn = "reference models learn from fewer records than the model"
     if test.auc_limit >= 1.0:
         warnings.append(
             f"the reference models differ so much that no AUC passes their limit, {number(test.auc_limit)}: only the "
@@ -385,8 +386,8 @@ def _warnings(setup: MembersOnlySetup, records: AuditRecords, measured: _Measure
         )
     if records.kind == "text":
         warnings.append(
-            f"{learn}; language models that learnt from as many other texts as there are members reached ε̃ = 0.5: "
-            "a value of that size is not evidence of a leak"
+            f"{learn}, and what they gain from more is continued in a straight line: a language model that learns "
+            "little from few texts and much from many may stand out without a leak"
         )
     if records.kind == "image":
         warnings.append(
