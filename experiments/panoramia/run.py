@@ -126,7 +126,7 @@ def figure81(which: str, size: str, store: Store | None = None) -> Found:
     ]
     without, shortest, longest = means[0], means[1], means[-1]
     numbers = {
-        f"figure81.{name}.more": float((longest > shortest).all()),
+        f"figure81.{name}.more": float((longest >= shortest).all() and (longest > shortest).any()),
         f"figure81.{name}.above": float((longest > without).all()),
     }
     caption = f"Precision against recall, seed {rows[0]['seed']}; marks: where the bound of a line is largest."
@@ -218,7 +218,7 @@ def losses(number: int, which: str, size: str, store: Store | None = None) -> Fo
     from . import pictures
 
     (row, *_), name = audits(which, size, store), f"figure{number}"
-    told = {model: sides for model, sides in row["losses"].items() if model != "helper"}
+    told = {target["name"]: row["losses"][target["name"]] for target in row["targets"]}
     real, made = (_gaps(told, "members", other) for other in ("real non-members", "generated"))
     numbers = {
         f"{name}.real": float(all(before < after for before, after in pairwise([0.0, *real]))),
