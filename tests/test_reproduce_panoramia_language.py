@@ -1,4 +1,4 @@
-"""The experiment on language models: passages of one length, a training looked at on its way, the base kept, an audit."""
+"""The experiment on language models: passages of one length, a training on its way, the base kept, an audit."""
 
 import importlib
 import json
