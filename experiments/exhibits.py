@@ -19,6 +19,10 @@ from .shared import plain
 SIZES = ("mini", "quick", "full")
 
 
+class NotRunError(Exception):
+    """What a part shows has not been computed at this size yet; the text says so."""
+
+
 class Verdict(StrEnum):
     """What a run says about a table or figure of a paper."""
 

@@ -98,8 +98,8 @@ def expected(paper: str) -> dict[str, dict[str, Any]]:
 
 
 def reason(error: BaseException) -> str:
-    """Why a part could not be run, if an extra or a data set is missing; any other error is raised."""
-    if isinstance(error, ImportError):
+    """Why a part has no numbers, if an extra, a data set or a stored run is missing; any other error is raised."""
+    if isinstance(error, (ImportError, book.NotRunError)):
         return str(error)
     if isinstance(error, InputError) and "DOSIMETER_DATA" in str(error):
         return f"{str(error).split()[0]} was not found; put its files into the folder that DOSIMETER_DATA names"
@@ -208,7 +208,7 @@ def _run_part(
     start = time.perf_counter()
     try:
         found = call(load(paper).PARTS[part], size=size, store=store)
-    except (ImportError, InputError) as error:
+    except (ImportError, InputError, book.NotRunError) as error:
         why = {"reason": reason(error), "size": size}
         kept["rows"] = merged(kept["rows"], dict.fromkeys(wanted, why))
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,18 @@ import numpy as np
 from dosimeter import Audit
 
 Row = Mapping[str, Any]
-CURVE = ("recall", "precision", "bound")
+CURVE = ("recall", "precision", "bound", "guesses")
 
 
 def kept(audit: Audit, seed: int, trained: Mapping[str, Mapping[str, Any]], *, cpu_seconds: float) -> dict[str, Any]:
-    """One audit. `trained` says of each target by name: epochs, dp, train and test; the least over-fitted first."""
+    """One audit. `trained` says of each target by name: epochs, dp, train and test; the least over-fitted first.
+
+    `thesis` holds what its own protocol gives, if the audit was asked for it: c_lb, {c+ε}_lb, ε̃ and O(1).
+    """
     found = {target["name"]: target for target in audit.details["targets"]}
-    real = audit.details["real"]
+    real, thesis, null = audit.details["real"], audit.details["thesis"], audit.details["null"]
     bounds = {} if real is None else {row["name"]: row for row in real["targets"]}
+    theirs = {} if thesis is None else {row["name"]: row for row in thesis["targets"]}
     baseline, strength = audit.details["baseline"], audit.details["strength"]
     targets = []
     for name, told in trained.items():
@@ -30,31 +35,41 @@ def kept(audit: Audit, seed: int, trained: Mapping[str, Mapping[str, Any]], *, c
                 "stands_out": target["stands_out"],
                 "c_eps_lb": target["c_plus_epsilon_lb"],
                 "auc": target["auc"],
+                "first_part": target["first_part"],
                 "one_run": target["one_run"],
                 "real": bounds[name]["epsilon"] if bounds else None,
                 "real_one_run": bounds[name]["one_run"] if bounds else None,
-                "curve": _curve(target["curve"]),
+                "thesis": _theirs(theirs[name]) if theirs else None,
             }
         )
     first = next(iter(found.values()))
-    longest = [target for target in targets if target["dp"] is None][-1]
     return {
         "seed": seed,
         "members": audit.metadata["members"],
         "generator": audit.metadata["generator"],
         "c_lb": first["c_lb"],
         "baseline_auc": baseline["auc"],
-        "auc_limit": first["verdict"]["auc_limit"],
+        "auc_limit": None if null is None else first["verdict"]["auc_limit"],
+        "null": None if null is None else null.to_dict(),
         "cpu_seconds": cpu_seconds,
-        "real": longest["real"],
+        "real": targets[-1]["real"],
         "shift": audit.guard.shift if audit.guard.checked else None,
         "targets": targets,
-        "baseline_curve": _curve(baseline["curve"]),
+        "thesis": None if thesis is None else {"c_lb": thesis["c_lb"], "curve": _curve(thesis["curve"])},
         "strength": {
             "size": [{"records": row["records"], "c_lb": row["c_lb"]} for row in strength["size"]],
-            "helper": [{"helper": row["helper"], "c_lb": row["c_lb"]} for row in strength["helper"]],
+            "helper": {row["helper"]: row["c_lb"] for row in strength["helper"]},
             "rising": strength["rising"],
         },
+    }
+
+
+def _theirs(target: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "epsilon": target["epsilon"],
+        "c_eps_lb": target["c_plus_epsilon_lb"],
+        "one_run": target["one_run"],
+        "curve": _curve(target["curve"]),
     }
 
 
@@ -62,40 +77,32 @@ def _curve(curve: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: np.round(curve[name], 5).tolist() for name in CURVE}, "best": int(curve["best"])}
 
 
-def sweep(row: Row) -> list[Row]:
-    """The targets without DP, the shortest training first."""
-    return [target for target in row["targets"] if target["dp"] is None]
+def mean(rows: Sequence[Row], target: int, *path: str) -> float:
+    """The mean over seeds of a number of one target, named by its place and the keys that lead to it."""
+    values = []
+    for row in rows:
+        found: Any = row["targets"][target]
+        for key in path:
+            found = found[key]
+        values.append(found)
+    return float(np.mean(values))
 
 
-def compared(row: Row, few: int | None = None) -> tuple[Row, Row]:
-    """The target after so many epochs, or the shortest training, and the longest one, both without DP."""
-    plain = sweep(row)
-    return next((target for target in plain if target["epochs"] == few), plain[0]), plain[-1]
+def rises(rows: Sequence[Row], *path: str) -> bool:
+    """Whether the mean over seeds of a number rises with every longer training without DP."""
+    plain = [at for at, target in enumerate(rows[0]["targets"]) if target["dp"] is None]
+    means = [mean(rows, at, *path) for at in plain]
+    return all(before < after for before, after in pairwise(means))
 
 
-def rises(rows: Sequence[Row], few: int | None = None, column: str = "epsilon") -> float:
-    """The share of seeds in which ε̃, or another column, is larger after the longest training than after few epochs."""
-    pairs = [compared(row, few) for row in rows]
-    return float(np.mean([last[column] > first[column] for first, last in pairs]))
+def at_recall(curve: Row, recall: float) -> float:
+    """The precision of a curve at a recall."""
+    return float(np.interp(recall, curve["recall"], curve["precision"]))
 
 
-def below_real(rows: Sequence[Row]) -> float:
-    """The share of targets whose ε̃ is at most the best bound with real non-members on the same members."""
-    targets = [target for row in rows for target in row["targets"]]
-    return float(np.mean([t["epsilon"] <= max(t["real"], t["real_one_run"]) for t in targets]))
-
-
-def below_guarantee(rows: Sequence[Row]) -> float:
-    """The share of targets trained with DP-SGD whose ε̃ is at most the ε that they guarantee."""
-    targets = [target for row in rows for target in row["targets"] if target["dp"] is not None]
-    return float(np.mean([target["epsilon"] <= target["dp"] for target in targets]))
-
-
-def private_below(rows: Sequence[Row]) -> float:
-    """The share of seeds in which no target with DP has a larger ε̃ than the longest training without."""
-    return float(
-        np.mean([max(t["epsilon"] for t in row["targets"] if t["dp"]) <= sweep(row)[-1]["epsilon"] for row in rows])
-    )
+def right_guesses(curve: Row) -> list[float]:
+    """How many guesses are right, for every number of guesses."""
+    return [made * share for made, share in zip(curve["guesses"], curve["precision"], strict=True)]
 
 
 def by_target(rows: Sequence[Row]) -> dict[str, list[Row]]:

@@ -114,7 +114,7 @@ def audited(settings: Mapping[str, Any], seed: int, store: Store | None = None) 
         members,
         generator=NGram(order=settings["order"]),
         filter=lambda texts, _: np.array([_whole(text, words, settings["length"]) for text in texts]),
-        nonmembers=others,
+        nonmembers=None if settings.get("control") else others,
         reference=lambda texts, _, at: language_models(texts, words, epochs=[stand_in], settings=settings, seed=at)[
             stand_in
         ],

@@ -220,20 +220,30 @@ def test_a_trainer_of_the_caller_makes_the_references():
 
     X, y = draw(300, 11)
     audit_members_only(memoriser(X, y, 3.0), (X, y), generator=sampler, reference=train, references=3, repeats=1)
-    assert len(seen) == SHARED_REFERENCES + 2 * 3 and len({s for _, s in seen}) == len(seen)
-    assert sorted(size for size, _ in seen) == [60] * SHARED_REFERENCES + [100] * 6
+    assert len(seen) == SHARED_REFERENCES + 2 * 3 + 2 * 3 and len({s for _, s in seen}) == len(seen)
+    assert sorted(size for size, _ in seen) == [60] * SHARED_REFERENCES + [90] * 6 + [180] * 6
+
+
+def test_references_that_no_attack_could_pass_are_warned_of(monkeypatch):
+    X, y = draw(300, 11)
+    given = {"generator": sampler, "references": 3, "repeats": 1}
+    audits = [audit_members_only(memoriser(X, y, 3.0), (X, y), **given)]
+    monkeypatch.setattr("dosimeter.audits.members_only.measure.prediction_limit", lambda *_, **__: 1.2)
+    audits.append(audit_members_only(memoriser(X, y, 3.0), (X, y), **given))
+    warned = [any("no AUC passes their limit, 1.2" in w for w in audit.headline.warnings) for audit in audits]
+    assert warned == [False, True] and audits[1].headline.epsilon == 0.0
 
 
 def test_a_reference_never_saw_what_it_is_asked_about():
     X, y = draw(300, 23)
     records = split_records((X, y), generator=sampler, splits=(0.4, 0.3, 0.3), audit_size=None, seed=1)
     classifier = pair_classifier(records, seed=0)
-    shared, pools = reference_pools(records, seed=2)
+    _, pools = reference_pools(records, seed=2)
     met = []
 
     def train(X, y, seed):
         known = {row.tobytes() for row in X}
-        assert not known & {row.tobytes() for row in shared.X}
+        assert len(known) == 180
 
         def logits(rows):
             met.append(sum(row.tobytes() in known for row in rows))
@@ -241,7 +251,7 @@ def test_a_reference_never_saw_what_it_is_asked_about():
 
         return logits
 
-    answers = ask_reference(classifier, pools, seed=3, variant=0, trainer=train)
+    answers = ask_reference(classifier, pools, pools.size, seed=3, variant=0, trainer=train)
     assert met and not any(met)
     assert len(answers.train) == 180 and len(answers.audit) == 180
 

@@ -59,6 +59,30 @@ def test_prediction_limit_is_passed_as_often_as_it_says(count, level):
     assert stats.binomtest(passed, 40_000, level).pvalue > 1e-3
 
 
+@pytest.mark.parametrize(("count", "halves", "more"), [(3, 3, 1.33), (8, 4, 1.33), (4, 3, 3.0)])
+def test_a_target_that_learnt_from_more_records_passes_as_rarely(count, halves, more):
+    """Values that grow in a straight line with the records, smaller models vary more: passed at most at the level."""
+    rng, level, gain = np.random.default_rng(9), 0.05, 7.0
+    pool = rng.normal(0.0, 2.0, (4000, 1))  # its error in the target's place is what the target's own data bring
+    whole, half = (rng.normal(gain, 2.0, (4000, count)), rng.normal(0.0, 3.0, (4000, halves)))
+    target = rng.normal(gain * (1 + more), 2.0, 4000) + pool[:, 0]
+    limits = [prediction_limit(a, level, smaller=b, more=more) for a, b in zip(whole, half, strict=True)]
+    passed = int((target > limits).sum())
+    assert passed > 40 and stats.binomtest(passed, 4000, 1.2 * level, alternative="greater").pvalue > 1e-3
+    # Against reference models of one size such a target stands out.
+    assert np.mean(target > [prediction_limit(a, level) for a in whole]) > (0.2 if count < 8 else 0.8)
+
+
+@given(st.floats(0.0, 0.3), st.floats(0.0, 0.3), st.floats(0.1, 4.0))
+@settings(deadline=None)
+def test_a_gain_that_falls_off_stays_below_the_line(first, second, more):
+    """For values without errors the limit is the straight line: at or above every curve that is concave."""
+    half, whole = 0.5, 0.5 + first
+    later = whole + min(first, second) * more  # no steeper than from half to whole
+    assert prediction_limit([whole] * 4, 0.05, smaller=[half] * 3, more=more) >= later - 1e-12
+    assert prediction_limit([half] * 4, 0.05, smaller=[whole] * 3, more=more) == pytest.approx(half)  # no loss is drawn
+
+
 def test_equal_references_leave_room_for_chance_in_the_first_part():
     rng = np.random.default_rng(22)
     base = Pair(rng.normal(0.3, 1, 200), rng.normal(0, 1, 200))

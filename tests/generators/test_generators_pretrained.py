@@ -106,7 +106,7 @@ def test_bad_options_are_refused(parts, options, words):
 def test_other_models_members_and_missing_start_tokens_are_refused(parts):
     model, tokenizer = parts
     with pytest.raises(InputError, match="causal model"):
-        PretrainedText("gpt2", tokenizer).fit(MEMBERS, seed=0)
+        PretrainedText(object(), tokenizer).fit(MEMBERS, seed=0)
     with pytest.raises(InputError, match="needs texts"):
         PretrainedText(model, tokenizer).fit(np.zeros((5, 2)), seed=0)
     bare = transformers.GPT2LMHeadModel(
@@ -115,3 +115,66 @@ def test_other_models_members_and_missing_start_tokens_are_refused(parts):
     nameless = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer)
     with pytest.raises(InputError, match="no start token"):
         PretrainedText(bare, nameless, most_tokens=8).fit(MEMBERS, seed=0)
+
+
+def test_a_model_in_a_folder_is_loaded_with_its_tokenizer(parts, tmp_path):
+    model, tokenizer = parts
+    for part in parts:
+        part.save_pretrained(tmp_path / "tiny")
+    model.eval()
+    given, loaded = (
+        PretrainedText(*what, most_tokens=8, epochs=1).fit(MEMBERS, seed=0).sample(5, seed=1)
+        for what in ((model, tokenizer), (tmp_path / "tiny",))
+    )
+    assert given == loaded
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="could not be loaded"):
+        PretrainedText(str(tmp_path / "empty"), most_tokens=8).fit(MEMBERS, seed=0)
+
+
+def test_a_name_is_asked_of_transformers(parts, monkeypatch):
+    asked = []
+
+    def found(part):
+        def load(name, *, local_files_only):
+            asked.append((name, local_files_only))
+            return part
+
+        return load
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", found(parts[0]))
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", found(parts[1]))
+    assert len(PretrainedText("gpt2", most_tokens=8).fit(MEMBERS, seed=0).sample(3, seed=0)) == 3
+    assert asked == [("gpt2", False)] * 2
+
+
+def test_texts_have_the_least_number_of_tokens(parts):
+    fitted = PretrainedText(*parts, most_tokens=12, least_tokens=12).fit(MEMBERS, seed=0)
+    assert {len(parts[1](text)["input_ids"]) for text in fitted.sample(30, seed=1)} == {12}
+    with pytest.raises(InputError, match="least_tokens"):
+        PretrainedText(*parts, most_tokens=8, least_tokens=9).fit(MEMBERS, seed=0)
+
+
+def test_a_stopped_fine_tuning_goes_on_where_it_was(parts, tmp_path, monkeypatch):
+    from dosimeter.generators import pretrained
+
+    how = {"most_tokens": 8, "epochs": 3, "batch": 40}
+    whole = PretrainedText(*parts, **how).fit(MEMBERS, seed=0).model.state_dict()
+    put, done = pretrained.KeptEpochs.put, []
+
+    def stopped(self, torch, model, optimiser, epoch):
+        put(self, torch, model, optimiser, epoch)
+        done.append(epoch)
+        if done == [1, 2]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(pretrained.KeptEpochs, "put", stopped)
+    kept = PretrainedText(*parts, **how, store=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        kept.fit(MEMBERS, seed=0)
+    again = kept.fit(MEMBERS, seed=0).model.state_dict()
+    assert done == [1, 2, 3] and all(torch.equal(value, whole[name]) for name, value in again.items())
+    kept.fit(MEMBERS, seed=0)  # read from the store
+    assert done == [1, 2, 3]
+    kept.fit(MEMBERS, seed=1)
+    assert done == [1, 2, 3, 1, 2, 3]

@@ -95,6 +95,7 @@ def test_reference_models_are_named_and_so_is_who_stands_out():
     text = words_of(audit_page.to_html(audit()), "references")
     assert "3 reference models, trained on members outside the audit" in text and "Standing out: leaks." in text
     assert f"their limit, {details().targets[0].verdict.auc_limit:.4g}." in text
+    assert "3 more learnt from half as many records" in text
 
 
 @pytest.mark.parametrize("make", [audit, without_references])

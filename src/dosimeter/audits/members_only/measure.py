@@ -47,6 +47,12 @@ from dosimeter.estimators.ranked import logit_bound
 # has not learnt from those members either, it is one more model of that kind, and the attack does as well with it as
 # with the others, except by chance. The target stands out where its value lies above the prediction limit of theirs.
 #
+# The target learnt from all members, a reference model from fewer: it must not know those that it is asked about. A
+# model that learnt from more records knows the distribution better, and the attack does better with it, leak or not. So
+# some reference models learn from half as many records as the others, and the gain from half to whole is continued in a
+# straight line up to the target's number. For a gain that falls off with the number of records the line lies above the
+# truth (docs/honest-bounds.md, "What a model gains from more records").
+#
 # Two statistics are tested, each at half of the level: the area under the ROC curve, and the area under its first part,
 # where a leak of few records shows. Both are over all records of the audit, shown or not, so the coins do not matter.
 
@@ -54,30 +60,50 @@ FEWEST_REFERENCES = 3
 LEVEL = 0.02  # at which a target without a leak stands out
 
 
-def prediction_limit(values: npt.ArrayLike, level: float, *, floor: float = 0.0) -> float:
+def prediction_limit(
+    values: npt.ArrayLike, level: float, *, floor: float = 0.0, smaller: npt.ArrayLike = (), more: float = 0.0
+) -> float:
     """The limit that the value of one more model passes with probability `level`, if values are normal.
 
     mean + t·s·√(2 + 1/K), t the quantile of Student's law with K − 1 degrees of freedom. The reference models learn
     from one pool of members and the target may have learnt from others: the error of the pool, which they share, is
     taken to be as large as the error that is their own. `floor` is the least that s can be.
+
+    `smaller` are the values of H models that learnt from half as many records, and m = `more` says how many such halves
+    the target has beyond the reference models. Their gain is then continued: mean + m·(mean − mean of the smaller)
+    + t·√(s²(2 + (1 + m)²/K) + h²m²/H), h the deviation of the smaller ones, with Welch's degrees of freedom. The larger
+    of both limits counts: a model that learnt from more records does not do worse.
     """
-    array = np.asarray(values, np.float64)
+    array, half = np.asarray(values, np.float64), np.asarray(smaller, np.float64)
     if array.size < FEWEST_REFERENCES:
         raise InputError(
             f"references must be at least {FEWEST_REFERENCES} to give a limit, got {array.size}; train more."
         )
-    t = float(special.stdtrit(array.size - 1, 1.0 - level))
-    return float(array.mean() + t * max(floor, float(array.std(ddof=1))) * math.sqrt(2.0 + 1.0 / array.size))
+    mean, variance = float(array.mean()), max(floor**2, float(array.var(ddof=1)))
+    freedom = array.size - 1
+    limit = mean + float(special.stdtrit(freedom, 1.0 - level)) * math.sqrt(variance * (2.0 + 1.0 / array.size))
+    if half.size < FEWEST_REFERENCES or more <= 0:
+        return limit
+    parts = (
+        variance * (2.0 + (1.0 + more) ** 2 / array.size),
+        max(floor**2, float(half.var(ddof=1))) * more**2 / half.size,
+    )
+    squares = parts[0] ** 2 / freedom + parts[1] ** 2 / (half.size - 1)
+    t = float(special.stdtrit(sum(parts) ** 2 / squares if squares > 0 else freedom, 1.0 - level))
+    return max(limit, mean + more * (mean - float(half.mean())) + t * math.sqrt(sum(parts)))
 
 
-def judge(target: Pair, references: Sequence[Pair], *, level: float) -> ReferenceTest:
+def judge(
+    target: Pair, references: Sequence[Pair], *, level: float, smaller: Sequence[Pair] = (), more: float = 0.0
+) -> ReferenceTest:
     """Compare a target with the reference models; a target without a leak stands out with probability `level`."""
-    auc_limit = prediction_limit([r.auc for r in references], level / 2)
+    auc_limit = prediction_limit([r.auc for r in references], level / 2, smaller=[r.auc for r in smaller], more=more)
     firsts = np.array([r.first_part for r in references])
     rate = float(firsts.mean())
     # The first part is made of few records: its error is at least that of as many coins.
     floor = math.sqrt(rate * (1.0 - rate) / target.members.size)
-    first_limit = prediction_limit(firsts, level / 2, floor=floor)
+    halves = [r.first_part for r in smaller]
+    first_limit = prediction_limit(firsts, level / 2, floor=floor, smaller=halves, more=more)
     auc, first = target.auc, target.first_part
     return ReferenceTest(auc > auc_limit or first > first_limit, auc, auc_limit, first, first_limit)
 
@@ -93,7 +119,9 @@ class Baseline:
     """What every target is compared with.
 
     `shared` are the answers that baseline and attack both see. There is one baseline for each reference model; `best`
-    is the strongest of them. Without reference models there is one baseline, and it sees only what is shared.
+    is the strongest of them. Without reference models there is one baseline, and it sees only what is shared. `smaller`
+    are the scores with reference models that learnt from half as many records, and `more` says how many such halves the
+    target has beyond the others.
     """
 
     shared: tuple[Answers, ...]
@@ -102,6 +130,8 @@ class Baseline:
     answers: tuple[tuple[Answers, ...], ...]
     best: int
     has_references: bool
+    smaller: tuple[Pair, ...] = ()
+    more: float = 0.0
 
     @property
     def strongest(self) -> Pair:
@@ -110,14 +140,18 @@ class Baseline:
 
     def test(self, attack: Pair, level: float) -> ReferenceTest | None:
         """Whether the attack stands out from the reference models; None where there are none."""
-        return judge(attack, self.pairs, level=min(level, LEVEL)) if self.has_references else None
+        if not self.has_references:
+            return None
+        return judge(attack, self.pairs, level=min(level, LEVEL), smaller=self.smaller, more=self.more)
 
     def values(self) -> ReferenceValues | None:
         """How well the attack does with each reference model; None where there are none."""
         if not self.has_references:
             return None
-        pairs = self.pairs
-        return ReferenceValues(self.names, tuple(p.auc for p in pairs), tuple(p.first_part for p in pairs))
+        (aucs, firsts), (half_aucs, half_firsts) = (
+            (tuple(p.auc for p in pairs), tuple(p.first_part for p in pairs)) for pairs in (self.pairs, self.smaller)
+        )
+        return ReferenceValues(self.names, aucs, firsts, half_aucs, half_firsts, self.more)
 
     def result(self, c_lb: float, level: float, coins: int) -> BaselineResult:
         """The strongest baseline as the page draws it."""
@@ -134,19 +168,30 @@ def train_baselines(
         name = "the records alone" if helper is None else "the records and a helper"
         return Baseline(shared, (name,), (classifier.score(*shared),), (shared,), 0, has_references=False)
     pool, pools = reference_pools(classifier.records, seed=seed)
-    children = np.random.SeedSequence(seed).spawn(references + SHARED_REFERENCES)
+    halves = smaller_references(references)
+    children = np.random.SeedSequence(seed).spawn(references + SHARED_REFERENCES + halves)
     seeds = [int(child.generate_state(1)[0]) for child in children]
     shared += tuple(
         classifier.ask_trained(pool, seed=seeds[k], variant=k, trainer=trainer) for k in range(SHARED_REFERENCES)
     )
-    seen = tuple(
-        (*shared, ask_reference(classifier, pools, seed=own, variant=k, trainer=trainer))
-        for k, own in enumerate(seeds[SHARED_REFERENCES:])
-    )
+    size, members = pools.size, classifier.records.counts.members
+
+    def asked(k: int, records: int) -> tuple[Answers, ...]:
+        own = seeds[SHARED_REFERENCES + k]
+        return (*shared, ask_reference(classifier, pools, records, seed=own, variant=k, trainer=trainer))
+
+    seen = tuple(asked(k, size) for k in range(references))
     pairs = tuple(classifier.score(*answers) for answers in seen)
+    smaller = tuple(classifier.score(*asked(references + k, size - size // 2)) for k in range(halves))
     best = int(np.argmax([pair.auc for pair in pairs]))
     names = tuple(f"reference {k + 1}" for k in range(references))
-    return Baseline(shared, names, pairs, seen, best, has_references=True)
+    more = max(0.0, (members - size) / (size // 2))
+    return Baseline(shared, names, pairs, seen, best, has_references=True, smaller=smaller, more=more)
+
+
+def smaller_references(references: int) -> int:
+    """How many more models learn from half as many records."""
+    return max(FEWEST_REFERENCES, references // 2)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from dosimeter.audits.members_only.page_generator import generator_section
 from dosimeter.audits.members_only.page_propensity import by_record, propensity_chart
 from dosimeter.audits.members_only.page_thesis import difference_recall, every_recall, thesis_section
 from dosimeter.audits.members_only.pair_classifier import FIRST_PART
-from dosimeter.audits.members_only.result import BaselineStrength, MembersOnlyDetails, RecallCurve
+from dosimeter.audits.members_only.result import BaselineStrength, MembersOnlyDetails, RecallCurve, ReferenceValues
 from dosimeter.audits.page.facts import Step
 from dosimeter.audits.result import Audit
 from dosimeter.estimate import percent
@@ -273,7 +273,7 @@ def _references(audit: Audit, details: MembersOnlyDetails, pictures: Pictures) -
     out = [short(target.name) for target in details.targets if target.stands_out]
     lead = (
         f"{len(null.auc)} reference models, trained on members outside the audit, took the target's place in the same "
-        "attack. A model that resembles them and leaks nothing passes their limit in about "
+        f"attack. {_gain(null)}A model that resembles them and leaks nothing passes their limit in about "
         f"{share(min(1 - audit.headline.confidence, LEVEL))} of audits. "
         + (f"Standing out: {', '.join(out)}." if out else "No model stands out.")
     )
@@ -284,6 +284,17 @@ def _references(audit: Audit, details: MembersOnlyDetails, pictures: Pictures) -
     )
     body = paragraph(lead) + figure("reference-models", "Attack with each model", caption, pictures, by="y")
     return section("references", "Compared with models that never saw the members", body)
+
+
+def _gain(null: ReferenceValues) -> str:
+    """What the smaller reference models are for; nothing where there are none."""
+    if not null.smaller_auc:
+        return ""
+    return (
+        f"{len(null.smaller_auc)} more learnt from half as many records (AUC {min(null.smaller_auc):.4g} to "
+        f"{max(null.smaller_auc):.4g}): what is gained from half to whole is continued up to the target's number of "
+        "records, because a model that learnt from more knows the distribution better. "
+    )
 
 
 def _strength(strength: BaselineStrength, pictures: Pictures) -> str:

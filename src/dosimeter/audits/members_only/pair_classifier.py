@@ -24,7 +24,7 @@ from dosimeter.models import access
 Trainer: TypeAlias = Callable[[Any, Any, int], Any]
 SHARED_REFERENCES = 2  # models that baseline and attack both see
 SHARED_SHARE = 1 / 2  # of the members for the generator, for the shared references
-REFERENCE_SHARE = 2 / 3  # of its pool, for each other reference model
+REFERENCE_SHARE = 6 / 7  # of its pool, for each other reference model: nearly as many records as the target had
 FIRST_PART = 0.05  # of the ROC curve: false-positive rates up to this one
 
 
@@ -62,6 +62,11 @@ class ReferencePools:
 
     train: RecordSet
     audit: RecordSet
+
+    @property
+    def size(self) -> int:
+        """How many records a reference model learns from."""
+        return round(REFERENCE_SHARE * min(len(self.train), len(self.audit)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,24 +150,28 @@ def _columns(content: FloatArray, seen: Sequence[FloatArray]) -> FloatArray:
 def reference_pools(records: AuditRecords, *, seed: int) -> tuple[RecordSet, ReferencePools]:
     """Members for the shared references, and those for reference models that take the target's place.
 
-    The shared references get half of the generator's members. The others get the other half, and the members that they
-    are not asked about.
+    The shared references get half of the generator's members. The others get all of them, as the target did, and the
+    members that they are not asked about.
     """
     held = records.for_generator
     order = np.random.default_rng(np.random.SeedSequence(seed)).permutation(len(held))
-    cut = round(SHARED_SHARE * order.size)
-    shared, rest = held.rows(order[:cut]), held.rows(order[cut:])
-    return shared, ReferencePools(_both(rest, records.audit.members), _both(rest, records.train.members))
+    shared = held.rows(order[: round(SHARED_SHARE * order.size)])
+    return shared, ReferencePools(_both(held, records.audit.members), _both(held, records.train.members))
 
 
 def ask_reference(
-    classifier: PairClassifier, pools: ReferencePools, *, seed: int, variant: int, trainer: Trainer | None = None
+    classifier: PairClassifier,
+    pools: ReferencePools,
+    size: int,
+    *,
+    seed: int,
+    variant: int,
+    trainer: Trainer | None = None,
 ) -> Answers:
-    """The answers of two models of one kind, each asked about members that it never saw.
+    """The answers of two models of one kind, trained on `size` members each and asked about others.
 
     Two, so that they can learn from about as many members as the target did and not from the generator's alone.
     """
-    size = round(REFERENCE_SHARE * min(len(pools.train), len(pools.audit)))
     asked = []
     uses = ((pools.train, classifier.records.train), (pools.audit, classifier.records.audit))
     for (pool, sides), child in zip(uses, np.random.SeedSequence(seed).spawn(2), strict=True):

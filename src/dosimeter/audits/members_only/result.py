@@ -108,11 +108,17 @@ class BaselineResult(Part):
 
 @dataclass(frozen=True)
 class ReferenceValues(Part):
-    """How well the attack does with each reference model in the target's place."""
+    """How well the attack does with each reference model in the target's place.
+
+    The smaller ones learnt from half as many records; the target has `more` such halves beyond the others.
+    """
 
     names: tuple[str, ...]
     auc: tuple[Rate, ...]
     first_part: tuple[Rate, ...]
+    smaller_auc: tuple[Rate, ...] = ()
+    smaller_first_part: tuple[Rate, ...] = ()
+    more: Positive = 0.0
 
 
 @dataclass(frozen=True)

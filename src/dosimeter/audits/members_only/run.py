@@ -27,6 +27,7 @@ from dosimeter.audits.members_only.measure import (
     baseline_strength,
     bounds_of_draws,
     choose_guesses,
+    smaller_references,
     train_baselines,
 )
 from dosimeter.audits.members_only.pair_classifier import (
@@ -113,8 +114,9 @@ def audit_members_only(
         helper: What the helper model, which baseline and attack both see, is trained on: "generated" records, "real"
             non-members, or "none" for no helper.
         reference: A function (X, y, seed) -> model that trains a reference model like the target; "auto" takes a small
-            model for the kind of data. It is called twice for each of the `references`, and twice more for the two
-            models that baseline and attack both see.
+            model for the kind of data. It is called twice for each of the `references`, twice for each of half as many
+            (at least 3) that learn from fewer records, and twice more for the two models that baseline and attack both
+            see.
         references: How many reference models take the target's place: at least 3, or 0 for none.
         guesses: How many records are guessed to be members: "auto" (chosen on the classifiers' training records), a
             number, "ranked" (the best number, corrected for the choice) or "naive" (the best, not corrected).
@@ -376,9 +378,15 @@ def _assembled(
 
 def _warnings(setup: MembersOnlySetup, records: AuditRecords, measured: _MeasuredTargets) -> list[str]:
     warnings = [*generator_warnings(measured.generator), *records.warnings, *measured.strength.warnings]
-    if not setup.references:
+    test = measured.targets[0].verdict
+    if test is None:
         return [*warnings, "there are no reference models, so what a model knows of the distribution counts as leakage"]
-    learn = "reference models learn from a third of the members"
+    learn = "reference models learn from fewer records than the model"
+    if test.auc_limit >= 1.0:
+        warnings.append(
+            f"the reference models differ so much that no AUC passes their limit, {number(test.auc_limit)}: only the "
+            "surest guesses could stand out; pass more references or more members"
+        )
     if records.kind == "text" and records.for_generator.y is None and setup.trainer is None:
         warnings.append(
             "the reference models are n-gram models: a language model that never saw the members may stand out from "
@@ -386,8 +394,8 @@ def _warnings(setup: MembersOnlySetup, records: AuditRecords, measured: _Measure
         )
     if records.kind == "text":
         warnings.append(
-            f"{learn}; language models that learnt from as many other texts as there are members reached ε̃ = 0.5: "
-            "a value of that size is not evidence of a leak"
+            f"{learn}, and what they gain from more is continued in a straight line: a language model that learns "
+            "little from few texts and much from many may stand out without a leak"
         )
     if records.kind == "image":
         warnings.append(
@@ -400,7 +408,9 @@ def _warnings(setup: MembersOnlySetup, records: AuditRecords, measured: _Measure
 def _metadata(
     setup: MembersOnlySetup, records: AuditRecords, seeds: StageSeeds, splits: tuple[float, float, float]
 ) -> MembersOnlyMetadata:
-    names, trained = list(setup.targets), 2 * setup.references + SHARED_REFERENCES if setup.references else 0
+    names, trained = list(setup.targets), 0
+    if setup.references:
+        trained = 2 * (setup.references + smaller_references(setup.references)) + SHARED_REFERENCES
     return MembersOnlyMetadata(
         model=", ".join(names) if len(names) > 1 else type(setup.targets[names[0]]).__name__,
         members=records.counts.members,

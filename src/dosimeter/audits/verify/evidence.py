@@ -230,10 +230,13 @@ class TargetNotes(Part):
 
 @dataclass(frozen=True)
 class NullNotes(Part):
-    """What the reference models of a members-only audit scored."""
+    """What the reference models of a members-only audit scored, and those that learnt from half as many records."""
 
     auc: Annotated[tuple[float, ...], MaxLen(MOST_THROWS)]
     first_part: Annotated[tuple[float, ...], MaxLen(MOST_THROWS)]
+    smaller_auc: Annotated[tuple[float, ...], MaxLen(MOST_THROWS)] = ()
+    smaller_first_part: Annotated[tuple[float, ...], MaxLen(MOST_THROWS)] = ()
+    more: Positive = 0.0
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,10 @@ def _stands_out(e: Estimate, evidence: PanoramiaEvidence, audit: Audit) -> bool:
     firsts = np.array(null.first_part, float)
     rate = float(firsts.mean())
     floor = math.sqrt(max(rate * (1 - rate), 0.0) / evidence.records)
-    limits = prediction_limit(null.auc, level), prediction_limit(firsts, level, floor=floor)
+    limits = (
+        prediction_limit(null.auc, level, smaller=null.smaller_auc, more=null.more),
+        prediction_limit(firsts, level, floor=floor, smaller=null.smaller_first_part, more=null.more),
+    )
     return bool(verdict.auc > limits[0] or verdict.first_part > limits[1])
 
 
