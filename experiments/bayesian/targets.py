@@ -64,19 +64,27 @@ class Target:
 def named(own: dict[str, Any], store: Store | None) -> Target:
     """Load the records of a target and make ready what trains on them."""
     data = load(own["data"], download=False)
-    assert data.raw is not None
-    train, test = (np.flatnonzero(np.asarray(data.raw["split"]) == part) for part in ("train", "test"))
-    rows = np.sort(np.random.default_rng(DATA_SEED).permutation(train)[: own["records"]])
-    held = np.sort(np.random.default_rng(DATA_SEED).permutation(test)[: own["test"]])
-    if own["data"] == "sst2":
-        return _texts(own, data.take(rows), data.take(held), store)
-    (x, y), test_pair = (_images(data.take(part)) for part in (rows, held))
-    return Target(x, y, test_pair, network(own["network"], x, 10, **own.get("options", {})), _recipe(own, len(y)))
+    part, held = _divided(data, own["records"], own["test"])
+    if data.task == "text":
+        return _texts(own, part, held, store)
+    (x, y), test = (_numbers(one) for one in (part, held))
+    return Target(x, y, test, network(own["network"], x, 10, **own.get("options", {})), _recipe(own, len(y)))
 
 
-def _images(part: Dataset) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+def _divided(data: Dataset, records: int, test: int) -> tuple[Dataset, Dataset]:
+    """Records to train on and test records, drawn from the source's own parts where it has some."""
+    if data.raw is None or "split" not in data.raw:
+        order = np.random.default_rng(DATA_SEED).permutation(len(data))
+        return data.take(np.sort(order[:records])), data.take(np.sort(order[records : records + test]))
+    whole = [np.flatnonzero(np.asarray(data.raw["split"]) == part) for part in ("train", "test")]
+    drawn = [np.random.default_rng(DATA_SEED).permutation(rows) for rows in whole]
+    return data.take(np.sort(drawn[0][:records])), data.take(np.sort(drawn[1][:test]))
+
+
+def _numbers(part: Dataset) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Images with their channels first."""
     assert part.y is not None
-    return np.ascontiguousarray(part.X.transpose(0, 3, 1, 2)), part.y
+    return np.ascontiguousarray(part.X.transpose(0, 3, 1, 2)) if part.X.ndim == 4 else part.X, part.y
 
 
 def _recipe(own: dict[str, Any], records: int) -> Recipe:

@@ -49,6 +49,7 @@ TAKES: Mapping[str, Mapping[str, str]] = {
     "gradients": {
         "attack.neighbours": "neighbours",
         "attack.distance": "distance",
+        "attack.over": "over",
         "attack.noise": "noise",
         "estimate.delta": "delta",
         "estimate.confidence": "confidence",
@@ -196,6 +197,7 @@ class AttackSection(_Section):
     canaries: str | None = None
     neighbours: str | None = None
     distance: str | None = None
+    over: Literal["x", "xy"] | None = None
     noise: str | None = None
     generator: str | None = None
     guesses: Count | str | None = None

@@ -129,6 +129,11 @@ KEYS: Mapping[str, KeyText] = {
     ),
     "attack.neighbours": KeyText("bounded (replace one record) or unbounded (remove one)", '"unbounded"'),
     "attack.distance": KeyText("how the neighbouring data set is found", '"euclidean"'),
+    "attack.over": KeyText(
+        "what distances are measured over: x, or xy, where records with different labels are the farthest apart",
+        '"xy"',
+        '"x"',
+    ),
     "attack.noise": KeyText("noise scaled to global or local sensitivity; local is not DP", '"local"', '"global"'),
     "attack.generator": KeyText("what makes records like the members; a file can only say auto", '"auto"'),
     "attack.guesses": KeyText("how many guesses are made, or auto", "200"),
