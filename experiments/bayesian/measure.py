@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -70,6 +71,12 @@ class Kept:
         samples = Scores(scores[coins], scores[~coins], independent=True)
         at: dict[str, Any] = {"delta": DELTA, "confidence": 0.9, "sides": "both", "threshold": "naive"}
         return {name: method(samples, **at) for name, method in METHODS.items()}
+
+    @property
+    def chance(self) -> float:
+        """The chance that scores which know nothing of the coins would rank members as high or higher."""
+        scores, coins = self.scores(), np.array(self.coins, bool)
+        return float(stats.mannwhitneyu(scores[coins], scores[~coins], alternative="greater").pvalue)
 
     def proven(self) -> Estimate:
         """Ours: a 95 % lower bound that holds for the best of all thresholds, points of one model together."""
