@@ -231,8 +231,8 @@ def _fine_tuned(config: settings.Config, whole: Dataset, places: Places, base: P
 
     if whole.task != "text" or whole.y is None:
         raise InputError(f"model.pretrained is for texts, and {whole.name} has none; choose network or sklearn.")
-    taken = [whole.take(rows) for rows in (places.rows, places.held_out) if rows.size]
-    texts = [([str(text) for text in part.X], part.y) for part in taken]
+    taken = [rows for rows in (places.rows, places.held_out) if rows.size]
+    texts = [([str(text) for text in whole.X[rows]], whole.y[rows]) for rows in taken]
     return fine_tuning_of(config, texts, len(whole.class_names), base)
 
 
