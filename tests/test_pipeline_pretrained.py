@@ -135,14 +135,14 @@ def test_steps_and_epochs_count_alike(folder):
 
 
 def test_an_encoder_that_cannot_be_used(folder, monkeypatch):
-    with pytest.raises(InputError, match="data.encoder is for texts, and digits has none"):
+    with pytest.raises(InputError, match=r"data\.encoder is for texts, and digits has none"):
         subject(read(folder, "data.name=digits"), base=folder)
 
     def missing(*_, **__):
         raise OSError("nowhere is neither a folder nor on the hub")
 
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", missing)  # the hub itself is asked for long
-    with pytest.raises(InputError, match="data.encoder nowhere cannot be loaded"):
+    with pytest.raises(InputError, match=r"data\.encoder nowhere cannot be loaded"):
         subject(read(folder, "data.encoder=nowhere"), base=folder)
 
 
