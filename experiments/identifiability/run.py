@@ -187,8 +187,7 @@ def table2(which: str, size: str, store: Store | None = None) -> Found:
             numbers[f"table2.{label}.{short}.advantage"] = one.advantage
             numbers[f"table2.{label}.{short}.delta"] = one.excess
     off = [abs(one.counted[0] - one.advantage) / one.counted[1] for one in cells.values()]
-    most, error = cells["LS B"].counted
-    numbers[f"table2.{label}.counted"] = float(max(off) < 3 and most > error)
+    numbers[f"table2.{label}.counted"] = float(max(off) < 3 and min(one.advantage for one in cells.values()) > 0)
     numbers[f"table2.{label}.smaller"] = float(cells["GS B"].advantage < 0.9 * cells["LS B"].advantage)
     numbers[f"table2.{label}.delta"] = float(
         all(0 < c.excess <= c.delta for c in cells.values() if c.way.scale == "local")
