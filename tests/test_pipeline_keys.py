@@ -36,7 +36,7 @@ def smallest(path):
     if path == "data.name":
         del values["data"]["file"]
     if path.startswith("recipe.") or (path.startswith("model.") and path not in ("model.sklearn", "model.options")):
-        values["model"] = {} if path in ("model.factory", "model.command") else {"network": "mlp"}
+        values["model"] = {} if path in ("model.factory", "model.command", "model.pretrained") else {"network": "mlp"}
     if path in ("recipe.dp.clip", "recipe.dp.microbatches"):
         values["recipe"] = {"dp": {"noise_multiplier": 1.0}}
     kinds = [kind for kind, takes in TAKES.items() if path in takes]

@@ -76,12 +76,10 @@ def test_every_target_has_its_own_intervals(tmp_path):
     reproduce.load("bayesian")
     pictures = importlib.import_module("experiments.bayesian.pictures")
 
-    def audit(low):
-        methods = ("clopper-pearson", "jeffreys", "bayesian", "another")
-        estimates = [types.SimpleNamespace(method=method, low=low, high=low + 1) for method in methods]
-        return types.SimpleNamespace(estimates=estimates, headline=types.SimpleNamespace(low=low))
-
-    spec = pictures.of_trainings({"b": audit(0.5), "a": audit(1.5), "c": audit(2.5)})
+    methods = ("ours", *pictures.NAMES.values())
+    spec = pictures.of_targets(
+        {name: dict.fromkeys(methods, (low, low + 1)) for name, low in {"b": 0.5, "a": 1.5, "c": 2.5}.items()}
+    )
     drawing = (tmp_path / importlib.import_module("experiments.shared").write_svg(tmp_path, "t.svg", spec)).read_text()
     assert sum(drawing.count(f'fill="{colour}"') for colour in pictures.CATEGORIES[:4]) == 12
     assert drawing.index(">b<") < drawing.index(">a<") < drawing.index(">c<")

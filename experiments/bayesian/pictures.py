@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dosimeter import Audit, Counts
+from dosimeter import Counts
 from dosimeter.geometry import boundary
 from dosimeter.report.canvas import ACCENT, CATEGORIES, INK, MEMBERS, MUTED, NARROW, WIDE, Canvas
 
@@ -154,24 +154,21 @@ def growing() -> Spec:
     return canvas.finish(facets)
 
 
-def of_trainings(audits: dict[str, Audit]) -> Spec:
-    """The intervals of every target, side by side."""
-    rows = []
-    methods = {"clopper-pearson": "Clopper–Pearson", "jeffreys": "Jeffreys", "bayesian": "joint posterior"}
-    for name, audit in audits.items():
-        for estimate in audit.estimates:
-            if estimate.method in methods:
-                span = {"low": estimate.low, "high": estimate.high}
-                rows.append({"target": name, "method": methods[estimate.method], **span})
-        rows.append({"target": name, "method": "headline", "low": audit.headline.low, "high": math.inf})
+def of_targets(spans: dict[str, dict[str, tuple[float, float]]]) -> Spec:
+    """The intervals of every target, side by side: both ends by method and target."""
+    rows = [
+        {"target": target, "method": method, "low": low, "high": high}
+        for target, own in spans.items()
+        for method, (low, high) in own.items()
+    ]
     top = 1.1 * max(value for row in rows for value in (row["low"], row["high"]) if math.isfinite(value))
     rows = [{**row, "high": min(row["high"], top)} for row in rows]
     canvas = Canvas(WIDE)
     alt = canvas.alt
-    order = ["headline", *methods.values()]
+    order = list(dict.fromkeys(row["method"] for row in rows))
     x = alt.X("low:Q", title="ε at δ = 1e-5", scale=alt.Scale(domain=[0, top], nice=False))
     y = alt.Y("method:N", sort=order, title=None)
     color = alt.Color("method:N", sort=order, scale=alt.Scale(domain=order, range=list(CATEGORIES[:4])), legend=None)
     bars = alt.Chart().mark_bar(height=8).encode(x=x, x2="high:Q", y=y, color=color).properties(width=440, height=84)
-    facets = bars.facet(row=alt.Row("target:N", sort=list(audits), title=None), data=canvas.chart(rows).data)
+    facets = bars.facet(row=alt.Row("target:N", sort=list(spans), title=None), data=canvas.chart(rows).data)
     return canvas.finish(facets)

@@ -16,6 +16,7 @@ from . import closed
 from .trained import BELIEF, CLIP, RATE, SETTINGS, STEPS, WAYS, Cell, Way, cell, parts
 
 DELTAS = (0.01, 0.001, 1e-6)
+LEAST = 0.25  # of the clipping norm: a local sensitivity that is below it is hardly one
 REACHES = 0.95  # of the clipping norm: from there on a local sensitivity counts as the global one
 
 
@@ -61,7 +62,7 @@ def figure3() -> Found:
     slack = {key: 3 * math.sqrt(key[1] / closed.DRAWS) for key in played}
     at = min(epsilons, key=lambda e: abs(e - 2.2))
     numbers = {f"figure3.advantage.{d:g}": played[at, d].advantage for d in DELTAS[:2]}
-    numbers["figure3.belief"] = float(all(p.above <= key[1] + slack[key] for key, p in played.items()))
+    numbers["figure3.belief"] = float(all(0 < p.above <= key[1] + slack[key] for key, p in played.items()))
     rows = [
         [f"{e:.3f}", f"{d:g}", f"{p.advantage:.4f}", f"{p.above:.2g}", f"{closed.play(6.0, d).above:.2g}"]
         for (e, d), p in played.items()
@@ -166,10 +167,12 @@ def figure5(which: str, size: str, store: Store | None = None) -> Found:
         assert seen is not None
         highest[short], typical[short] = max(seen.high), float(np.mean(seen.median))
     reaches = min(typical["LS U"], typical["GS U"]) >= REACHES * CLIP
-    numbers = {f"figure5.{label}.bounded": float(max(highest["LS B"], highest["GS B"]) < REACHES * 2 * CLIP)}
-    numbers[f"figure5.{label}.unbounded"] = float(
-        reaches if which != "adult" else max(typical["LS U"], typical["GS U"]) < REACHES * CLIP
-    )
+    bounded = max(highest["LS B"], highest["GS B"]) < REACHES * 2 * CLIP and typical["GS B"] > LEAST * CLIP
+    below = max(typical["LS U"], typical["GS U"]) < REACHES * CLIP and typical["GS U"] > LEAST * CLIP
+    numbers = {
+        f"figure5.{label}.bounded": float(bounded),
+        f"figure5.{label}.unbounded": float(below if which == "adult" else reaches),
+    }
     name, runs = parts(size, which).name, cells["LS B"].runs
     caption = f"{name}: the median local sensitivity in each step, ρ = 0.9, {runs} runs for each line."
     return Found(numbers, figures={f"figure5_{which}.svg": (caption, pictures.sensitivities(list(cells.values())))})
@@ -184,7 +187,7 @@ def table2(which: str, size: str, store: Store | None = None) -> Found:
             numbers[f"table2.{label}.{short}.advantage"] = one.advantage
             numbers[f"table2.{label}.{short}.delta"] = one.excess
     off = [abs(one.counted[0] - one.advantage) / one.counted[1] for one in cells.values()]
-    numbers[f"table2.{label}.counted"] = float(max(off) < 3)
+    numbers[f"table2.{label}.counted"] = float(max(off) < 3 and min(one.advantage for one in cells.values()) > 0)
     numbers[f"table2.{label}.smaller"] = float(cells["GS B"].advantage < 0.9 * cells["LS B"].advantage)
     numbers[f"table2.{label}.delta"] = float(
         all(0 < c.excess <= c.delta for c in cells.values() if c.way.scale == "local")

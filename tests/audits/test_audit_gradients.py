@@ -18,6 +18,7 @@ from dosimeter.accounting import noise_for_belief, noise_for_epsilon
 from dosimeter.attacks.gradient import Transcripts
 from dosimeter.audits.gradients import OpacusTranscript, audit_gradients, audit_transcripts
 from dosimeter.audits.gradients._loss_adversary import Asked, answers
+from dosimeter.audits.gradients._neighbouring import neighbouring
 from dosimeter.audits.gradients._runs import draw_worlds
 from dosimeter.audits.result import Audit, TrainingCounts
 from dosimeter.engine import RunOptions, Store
@@ -313,6 +314,42 @@ def test_a_changed_label_is_a_replaced_record():
 # --- bad input --------------------------------------------------------------------------------------------
 
 
+class TestDistancesOverLabels:
+    """Records with different labels are farther apart than all with equal ones."""
+
+    x = np.array([[0.0], [1.0], [2.0], [9.0]], np.float32)
+    y = np.array([0, 0, 0, 1])
+
+    def chosen(self, universe, **how):
+        given = {"neighbours": "bounded", "distance": "manhattan", "neighbour": None, **how}
+        return neighbouring((self.x, self.y), universe, **given).choice
+
+    @pytest.mark.parametrize(("over", "pair", "away"), [("x", (0, 0), 20.0), ("xy", (3, 0), 11.0)])
+    def test_the_pair_farthest_apart(self, over, pair, away):
+        found = self.chosen((np.array([[20.0], [5.0]]), np.array([0, 1])), over=over)
+        assert ((found.removed, found.added), found.distance) == (pair, away)
+        assert found.by == ("manhattan" if over == "x" else "manhattan, labels first")
+
+    def test_a_record_of_d_is_not_added(self):
+        universe = np.array([[9.0], [3.0]]), np.array([1, 1])  # the first is in D
+        assert self.chosen(universe, over="xy").added == 1
+
+    def test_with_one_label_the_distance_alone_decides(self):
+        x, y = self.x, np.zeros(4, np.int64)
+        how = {"neighbours": "bounded", "distance": "manhattan", "neighbour": None, "over": "xy"}
+        assert neighbouring((x, y), (np.array([[20.0]]), np.array([0])), **how).choice.removed == 0
+
+    @pytest.mark.parametrize(("over", "removed"), [("x", 3), ("xy", 0)])
+    def test_the_record_that_is_removed(self, over, removed):
+        how = {"neighbours": "unbounded", "distance": "manhattan", "neighbour": None, "over": over}
+        assert neighbouring((self.x, np.array([1, 0, 0, 0])), None, **how).choice.removed == removed
+
+    def test_the_audit_takes_it(self):
+        found = run(over="xy", repetitions=4).details.neighbour
+        assert U[1][found.added] != D[1][found.removed]
+        assert found.by == "euclidean, labels first"
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
@@ -341,6 +378,7 @@ def test_a_changed_label_is_a_replaced_record():
         ({"distance": "chebyshev"}, "distance"),
         ({"distance": lambda a, b: np.arange(len(a) * len(b), dtype=float).reshape(len(a), len(b))}, "symmetric"),
         ({"both_worlds": 1}, "both_worlds"),
+        ({"over": "y"}, "over must be one of"),
     ],
     ids=itertools.count(),
 )

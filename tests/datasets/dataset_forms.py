@@ -126,6 +126,26 @@ def adult_uci(rng):
     return Made("adult", files, X, y, {"split": ["train"] * 6 + ["test"] * 5})
 
 
+def adult_all_csv(rng):
+    rows = records(census.ADULT_ALL, rng)
+    rows[2]["occupation"] = rows[5]["workclass"] = rows[5]["native-country"] = "?"
+    X, y = encoded(census.ADULT_ALL, rows)
+    data = csv_gz([[*row.values(), "train"] for row in rows], [*rows[0], "split"])
+    return Made("adult_all", {"adult.csv.gz": data}, X, y, {"split": ["train"] * ROWS})
+
+
+def adult_all_uci(rng):
+    rows = records(census.ADULT_ALL, rng)
+    rows[1]["workclass"] = "?"
+    X, y = encoded(census.ADULT_ALL, rows)
+    lines = [", ".join(row.values()) for row in rows]
+    files = {
+        "adult.data": "\n".join(lines[:7]).encode(),
+        "adult.test": "\n".join(["|1x3 Cross validator", *(f"{line}." for line in lines[7:])]).encode(),
+    }
+    return Made("adult_all", files, X, y, {"split": ["train"] * 7 + ["test"] * (ROWS - 7)})
+
+
 def german_csv(rng):
     def write(rows):
         return {"german_credit.csv.gz": csv_gz([list(row.values()) for row in rows], list(rows[0]))}
@@ -376,7 +396,19 @@ def wikitext_files(rng):
 
 
 FORMS = (
-    *(adult_csv, adult_uci, german_csv, german_uci, bank_csv, bank_uci, bank_nested, credit_csv, credit_openml),
+    *(
+        adult_csv,
+        adult_uci,
+        adult_all_csv,
+        adult_all_uci,
+        german_csv,
+        german_uci,
+        bank_csv,
+        bank_uci,
+        bank_nested,
+        credit_csv,
+        credit_openml,
+    ),
     *(purchase_npz, purchase_one_hot, purchase_tgz, texas_npz, texas_tgz, location_npz, location_tgz),
     *(mnist_npz, mnist_idx, fashion_npz, fashion_idx, cifar_npz, cifar_tgz),
     *(sst2_csv, sst2_glue, sst2_hub, wikitext_npz, wikitext_files),

@@ -14,7 +14,18 @@ from dosimeter.datasets import Dataset, load, names
 from dosimeter.datasets.catalogue import CATALOGUE
 
 NAMES = (
-    *("digits", "breast_cancer", "wine", "adult", "purchase100", "texas100", "location30", "mnist", "fashion_mnist"),
+    *(
+        "digits",
+        "breast_cancer",
+        "wine",
+        "adult",
+        "adult_all",
+        "purchase100",
+        "texas100",
+        "location30",
+        "mnist",
+        "fashion_mnist",
+    ),
     *("cifar10", "sst2", "wikitext2", "german_credit", "bank_marketing", "credit_default"),
 )
 

@@ -55,6 +55,16 @@ def test_adult():
     assert (data.X[:, numbers].max(axis=0) == 1).all() and (data.X[:, numbers[1:]].min(axis=0) < 0.001).all()
 
 
+def test_adult_with_its_incomplete_rows():
+    """The rows of the published files, 32 561 and 16 281; an unknown value is a category."""
+    data = real("adult_all")
+    assert [int((data.raw["split"] == part).sum()) for part in ("train", "test")] == [32_561, 16_281]
+    assert data.X.shape == (48_842, 108)
+    unknown = [name for name in data.feature_names if name.endswith("=?")]
+    incomplete = data.X[:, [data.feature_names.index(name) for name in unknown]].any(axis=1)
+    assert (~incomplete).sum() == len(real("adult"))
+
+
 def test_adult_as_uci_gives_it(tmp_path):
     """The two original files, rebuilt, have their published checksums, and load as the same records."""
     rows = whole_table("adult")[1:]

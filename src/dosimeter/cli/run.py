@@ -145,7 +145,7 @@ def _run(
     from dosimeter.pipelines.subjects import subject
 
     note(f"reading {config.data.name or config.data.file}", quiet=quiet)
-    prepared = subject(config, base=base)
+    prepared = subject(config, base=base, store=store)
     if dry_run:
         from dosimeter.pipelines.cost import outlook
 

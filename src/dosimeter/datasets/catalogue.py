@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from dosimeter.datasets import bits, census, images, text
 from dosimeter.datasets._raw_files import MEGA
 from dosimeter.datasets.dataset import Task
-from dosimeter.datasets.tables import Contents
+from dosimeter.datasets.tables import Contents, Schema
 
 _UCI = "https://archive.ics.uci.edu"
 _OLD_UCI = f"{_UCI}/ml/machine-learning-databases"
@@ -75,6 +76,7 @@ def _idx(mirrors: Sequence[str], *sha256: str) -> tuple[File, ...]:
 
 # Fingerprints of the encoded records, computed from copies that were compared with the published files.
 ADULT = "ae537af5918f864e97fd7607b134edd47c7c7df61e8ca9d9a12b06d4ded22403"
+ADULT_ALL = "15714a988429b5b532d748c66907d0a8fedada59b04a217557f0269882b0e88b"
 GERMAN = "24428d008c42c38d6c7619e7a784a512403f40161a92fce20ddfbd18e511971e"
 BANK = "08fb0a822ae6bfa1622eb2b453b0cae479dfa32d6a281c6566e5b6f850dba7f0"
 CREDIT = "ac530a7a1b8d55186babe1546d75348d886a827003480ad2c44609f0fae1f3d3"
@@ -85,31 +87,31 @@ CIFAR_20K = "8bb9d137812f91e394ac305e5e983a2bad23f438bf5410d563e24bc939db9320"
 SST2 = "92524e9f37b4ca79a0a2d44ce3ed4834fe1e54e98eb6c8e318e3c4db6490d785"
 WIKITEXT = "a7fa4aa08de40fea470caf6d216aec9a9990ae07f9d6ca7eff2bdd6e612fbb2e"
 
-CATALOGUE: dict[str, CatalogueEntry] = {
-    "adult": CatalogueEntry(
-        f"UCI Adult (Becker and Kohavi 1996), {_UCI}/dataset/2/adult",
-        "tabular",
-        (
-            _local("adult.csv.gz", census.adult_csv, 45_222, ADULT),
-            FileForm(
-                (
-                    File(
-                        "adult.data",
-                        (f"{_OLD_UCI}/adult/adult.data",),
-                        "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-                    ),
-                    File(
-                        "adult.test",
-                        (f"{_OLD_UCI}/adult/adult.test",),
-                        "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
-                    ),
-                ),
-                census.adult_uci,
-                45_222,
-                ADULT,
-            ),
+
+def _adult(schema: Schema, records: int, fingerprint: str) -> CatalogueEntry:
+    """Adult with a schema: without the incomplete rows, or with them."""
+    files = (
+        File(
+            "adult.data",
+            (f"{_OLD_UCI}/adult/adult.data",),
+            "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
         ),
-    ),
+        File(
+            "adult.test",
+            (f"{_OLD_UCI}/adult/adult.test",),
+            "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+        ),
+    )
+    compact = _local("adult.csv.gz", partial(census.adult_csv, schema=schema), records, fingerprint)
+    published = FileForm(files, partial(census.adult_uci, schema=schema), records, fingerprint)
+    return CatalogueEntry(
+        f"UCI Adult (Becker and Kohavi 1996), {_UCI}/dataset/2/adult", "tabular", (compact, published)
+    )
+
+
+CATALOGUE: dict[str, CatalogueEntry] = {
+    "adult": _adult(census.ADULT, 45_222, ADULT),
+    "adult_all": _adult(census.ADULT_ALL, 48_842, ADULT_ALL),
     "purchase100": CatalogueEntry(
         f"Purchase-100 ({_SHOKRI})",
         "tabular",

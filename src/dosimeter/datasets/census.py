@@ -2,7 +2,8 @@
 
 Adult has 104 columns, as in the identifiability paper: 6 numbers and 98 categories, which is what remains when the rows
 with an unknown value are left out (45 222 of 48 842 rows, of which 30 162 of 32 561 in the source's training part): the
-work class "Never-worked" has no complete row and no column. Bank marketing leaves out `duration`, which is known only
+work class "Never-worked" has no complete row and no column. adult_all keeps these rows: an unknown value is a category
+of its own, and there are 108 columns. Bank marketing leaves out `duration`, which is known only
 after the call that the label is about. Credit default leaves out ID, and codes SEX, EDUCATION and MARRIAGE as
 categories, undocumented codes included.
 """
@@ -10,6 +11,7 @@ categories, undocumented codes included.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dosimeter._validate import InputError
@@ -57,6 +59,17 @@ ADULT = Schema(
     label="income",
     classes={"<=50K": "<=50K", ">50K": ">50K"},
     missing="?",
+)
+
+UNKNOWN = "?"
+ADULT_ALL = replace(
+    ADULT,
+    columns={
+        **ADULT.columns,
+        **{name: (*ADULT.columns[name], UNKNOWN) for name in ("occupation", "native-country")},
+        "workclass": (*ADULT.columns["workclass"], "Never-worked", UNKNOWN),
+    },
+    missing=None,
 )
 
 GERMAN = Schema(
@@ -138,12 +151,12 @@ CREDIT = Schema(
 )
 
 
-def adult_csv(paths: Sequence[Path]) -> Contents:
+def adult_csv(paths: Sequence[Path], schema: Schema = ADULT) -> Contents:
     """adult.csv.gz: the standard columns, income and split."""
-    return encode(read_csv(paths[0]), ADULT, paths[0])
+    return encode(read_csv(paths[0]), schema, paths[0])
 
 
-def adult_uci(paths: Sequence[Path]) -> Contents:
+def adult_uci(paths: Sequence[Path], schema: Schema = ADULT) -> Contents:
     """adult.data and adult.test of the UCI repository."""
     columns = (*ADULT.columns, ADULT.label)
     table: dict[str, list[str]] = {name: [] for name in (*columns, "split")}
@@ -155,7 +168,7 @@ def adult_uci(paths: Sequence[Path]) -> Contents:
         for name in columns:
             table[name] += found[name]
         table["split"] += [part] * len(lines)
-    return encode(table, ADULT, paths[0])
+    return encode(table, schema, paths[0])
 
 
 def german_csv(paths: Sequence[Path]) -> Contents:

@@ -18,7 +18,7 @@ __all__ = ["TAKES", "Config", "bundled", "parse", "read", "size_in_bytes"]
 
 LARGEST = 1_000_000
 BYTES = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "b": 1}
-SOURCES = ("network", "factory", "command", "sklearn")
+SOURCES = ("network", "factory", "command", "sklearn", "pretrained")
 
 # The settings of [attack], [estimate] and [budget] that each kind of audit takes, with the name of the argument that
 # each of them becomes. `budget.memory` and `budget.timeout`, like [engine], say how to run and are for every kind.
@@ -49,6 +49,7 @@ TAKES: Mapping[str, Mapping[str, str]] = {
     "gradients": {
         "attack.neighbours": "neighbours",
         "attack.distance": "distance",
+        "attack.over": "over",
         "attack.noise": "noise",
         "estimate.delta": "delta",
         "estimate.confidence": "confidence",
@@ -104,6 +105,7 @@ class DataSection(_Section):
     folder: str | None = None
     vocabulary: Annotated[int, Field(ge=2)] = 2048
     length: Count = 32
+    encoder: str | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> DataSection:
@@ -115,7 +117,7 @@ class DataSection(_Section):
 
 
 class ModelSection(_Section):
-    """What is trained: a named network, a factory of torch modules, an own script, or a scikit-learn class."""
+    """What is trained: a named network, a factory, a script, a scikit-learn class, or a pre-trained transformer."""
 
     network: str | None = None
     hidden: list[Count] | None = None
@@ -127,6 +129,7 @@ class ModelSection(_Section):
     factory: str | None = None
     command: list[str] | None = None
     sklearn: str | None = None
+    pretrained: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -194,6 +197,7 @@ class AttackSection(_Section):
     canaries: str | None = None
     neighbours: str | None = None
     distance: str | None = None
+    over: Literal["x", "xy"] | None = None
     noise: str | None = None
     generator: str | None = None
     guesses: Count | str | None = None
@@ -265,6 +269,8 @@ class Config(_Section):
             if field not in TAKES[self.audit]:
                 others = ", ".join(kind for kind, takes in TAKES.items() if field in takes)
                 raise InputError(f"{field} has no meaning for audit = {self.audit!r}, it is for {others}; leave it out")
+        if self.data.encoder is not None and self.model.source in ("command", "pretrained"):
+            raise InputError(f"data.encoder has no meaning for model.{self.model.source}; leave it out")
         if self.model.source in ("command", "sklearn") and self.recipe.model_fields_set:
             raise InputError(
                 f"recipe.{min(self.recipe.model_fields_set)} is for torch models, but model.{self.model.source} "

@@ -58,7 +58,15 @@ KEYS: Mapping[str, KeyText] = {
         "where the files of a known data set are", '"downloads"', "the folder in DOSIMETER_DATA, or a cache"
     ),
     "data.vocabulary": KeyText("for texts: how many ids words are hashed to", "4096"),
-    "data.length": KeyText("for texts: how many words of each are read", "64"),
+    "data.length": KeyText(
+        "for texts: how many words of each are read; with encoder or model.pretrained, how many tokens", "64"
+    ),
+    "data.encoder": KeyText(
+        "for texts: a pre-trained transformer, a folder or a name on the Hugging Face hub, whose frozen features are "
+        "the records",
+        '"sentence-transformers/all-MiniLM-L6-v2"',
+        "–",
+    ),
     "model.network": KeyText(
         "a network: mlp, logistic, cnn, cnn-tanh-4, bag-of-embeddings or transformer (needs torch)", '"mlp"', "–"
     ),
@@ -77,7 +85,13 @@ KEYS: Mapping[str, KeyText] = {
         "–",
     ),
     "model.sklearn": KeyText("a scikit-learn class", '"sklearn.ensemble.RandomForestClassifier"', "–"),
-    "model.options": KeyText("arguments of that class", "{ n_estimators = 100 }"),
+    "model.pretrained": KeyText(
+        "a pre-trained transformer to fine-tune on texts: a folder or a name on the Hugging Face hub; of [recipe] it "
+        "takes learning_rate, epochs or steps, and batch_size",
+        '"sentence-transformers/all-MiniLM-L6-v2"',
+        "–",
+    ),
+    "model.options": KeyText("arguments of that scikit-learn class", "{ n_estimators = 100 }"),
     "recipe.optimiser": KeyText("for torch models: sgd, adam or adamw", '"adam"'),
     "recipe.learning_rate": KeyText("for torch models: the learning rate", "0.05"),
     "recipe.momentum": KeyText("for torch models: the momentum of sgd", "0.9"),
@@ -115,6 +129,11 @@ KEYS: Mapping[str, KeyText] = {
     ),
     "attack.neighbours": KeyText("bounded (replace one record) or unbounded (remove one)", '"unbounded"'),
     "attack.distance": KeyText("how the neighbouring data set is found", '"euclidean"'),
+    "attack.over": KeyText(
+        "what distances are measured over: x, or xy, where records with different labels are the farthest apart",
+        '"xy"',
+        '"x"',
+    ),
     "attack.noise": KeyText("noise scaled to global or local sensitivity; local is not DP", '"local"', '"global"'),
     "attack.generator": KeyText(
         "what makes records like the members: auto, or flow (flow matching, for images)", '"auto"'

@@ -22,16 +22,16 @@ from dosimeter._validate import InputError, IntArray
 from dosimeter.accounting import DpSgd, noise_for_epsilon
 from dosimeter.datasets import Dataset, load, names
 from dosimeter.datasets.dataset import split_rows
-from dosimeter.engine import Task
+from dosimeter.engine import Store, Task
 from dosimeter.models import dataset as read_records
 from dosimeter.pipelines import config as settings
+from dosimeter.pipelines.encoding import encoded
 from dosimeter.records import file_labels, fingerprint
 from dosimeter.training import Model, Privacy, Recipe
 from dosimeter.training.cargo import packed
 from dosimeter.training.foreign import UnusableError, check_places, command_task, named_files
 from dosimeter.training.networks import NETWORKS, network
 from dosimeter.training.reach.sources import file_hash
-from dosimeter.training.tokens import hashed_words
 
 HELD_OUT = {"model": 0.5, "gradients": 0.5}
 
@@ -93,12 +93,13 @@ class Subject:
         return self.recipe.mechanism(members)
 
 
-def subject(config: settings.Config, *, base: Path) -> Subject:
+def subject(config: settings.Config, *, base: Path, store: Store | None = None) -> Subject:
     """Load the records and make ready what trains on them.
 
     Args:
         config: The audit.
         base: The folder of its file: paths in it start there, and modules beside it can be imported.
+        store: Keeps features of texts, so that they are computed once.
 
     Returns:
         What is audited.
@@ -111,10 +112,10 @@ def subject(config: settings.Config, *, base: Path) -> Subject:
 
         return text_subject(config, base)
     with import_path(base):
-        return _subject(config, base)
+        return _subject(config, base, store)
 
 
-def _subject(config: settings.Config, base: Path) -> Subject:
+def _subject(config: settings.Config, base: Path, store: Store | None) -> Subject:
     share = HELD_OUT.get(config.audit, 0.0) if config.data.test_share is None else config.data.test_share
     if config.audit in HELD_OUT and share == 0:
         raise InputError(
@@ -131,8 +132,11 @@ def _subject(config: settings.Config, base: Path) -> Subject:
         train: Callable[..., Any] = _command(config, whole, places, base)
         parts = [(rows[:, None], whole.y[rows]) for rows in (places.rows, places.held_out)]
         known_by = whole.fingerprint
+    elif config.model.source == "pretrained":
+        train, parts = _fine_tuned(config, whole, places, base)
     else:
-        parts = [_encoded(whole.take(rows), config) for rows in (places.rows, places.held_out) if rows.size]
+        taken = [whole.take(rows) for rows in (places.rows, places.held_out) if rows.size]
+        parts = [encoded(part, config, base, store) for part in taken]
         train = _trainer(config, whole, parts[0])
         if config.model.source in ("network", "factory"):
             recipe = _recipe(config, len(parts[0][0]))
@@ -213,7 +217,7 @@ def _command(config: settings.Config, whole: Dataset, places: Places, base: Path
         tuple(config.model.command),
         str(base),
         own,
-        None if own is not None else (_encoded(whole, config)[0], whole.y),
+        None if own is not None else (encoded(whole, config, base)[0], whole.y),
         places.rows,
         places.total,
         whole.class_names if config.attack.signal is None else None,
@@ -221,21 +225,15 @@ def _command(config: settings.Config, whole: Dataset, places: Places, base: Path
     )
 
 
-def _encoded(part: Dataset, config: settings.Config) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Records as the training takes them: ids for texts, channels first for images, flat rows for scikit-learn."""
-    assert part.y is not None
-    x: npt.NDArray[Any] = part.X
-    if part.task == "text":
-        if config.model.source == "sklearn":
-            raise InputError(f"model.sklearn cannot take the texts of {part.name}; use network or factory.")
-        x = hashed_words(x, vocabulary=config.data.vocabulary, length=config.data.length)
-    elif part.task == "image" and x.ndim == 3:
-        x = x[:, None]
-    elif part.task == "image" and x.shape[-1] in (1, 3):
-        x = np.ascontiguousarray(x.transpose(0, 3, 1, 2))
-    if config.model.source == "sklearn":
-        x = x.reshape(len(x), -1)
-    return x, part.y
+def _fine_tuned(config: settings.Config, whole: Dataset, places: Places, base: Path) -> tuple[Any, Any]:
+    """A pre-trained transformer that is fine-tuned, and the texts as token rows."""
+    from dosimeter.pipelines.pretrained import fine_tuning_of
+
+    if whole.task != "text" or whole.y is None:
+        raise InputError(f"model.pretrained is for texts, and {whole.name} has none; choose network or sklearn.")
+    taken = [rows for rows in (places.rows, places.held_out) if rows.size]
+    texts = [([str(text) for text in whole.X[rows]], whole.y[rows]) for rows in taken]
+    return fine_tuning_of(config, texts, len(whole.class_names), base)
 
 
 def _factory(config: settings.Config, x: npt.NDArray[Any], classes: int, task: str) -> Callable[..., Any]:
@@ -248,7 +246,8 @@ def _factory(config: settings.Config, x: npt.NDArray[Any], classes: int, task: s
     for name in model.network_options:
         if name not in known:
             raise InputError(f"model.{name} has no meaning for network = {model.network!r}; leave it out.")
-    vocabulary = {"vocabulary": config.data.vocabulary} if task == "text" else {}
+    hashed = task == "text" and config.data.encoder is None
+    vocabulary = {"vocabulary": config.data.vocabulary} if hashed else {}
     with _named("model."):
         return network(model.network, x, classes, **vocabulary, **model.network_options)
 
@@ -431,7 +430,7 @@ class CommandTraining:
 
 
 def _described(model: settings.ModelSection) -> str:
-    return str(model.network or model.factory or model.sklearn or " ".join(model.command or ()))
+    return str(model.network or model.factory or model.sklearn or model.pretrained or " ".join(model.command or ()))
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from dosimeter.training import Neighbour
 from dosimeter.training.arguments import records
 
 NEIGHBOURS = ("bounded", "unbounded")
+OVER = ("x", "xy")
 Distance = str | Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[Any]]
 
 
@@ -71,6 +72,7 @@ def neighbouring(
     neighbours: str,
     distance: Distance,
     neighbour: Any,
+    over: str = "x",
     progress: bool = False,
 ) -> Neighbouring:
     """Find D' of `data`: the most dissimilar choice, or `neighbour`.
@@ -78,11 +80,14 @@ def neighbouring(
     That is a Neighbour (rows of data and of universe), or a data set (X, y) that differs from `data` in one record.
     """
     check.choice("neighbours", neighbours, NEIGHBOURS)
+    labels_first = check.choice("over", over, OVER) == "xy"
     bounded = neighbours == "bounded"
     x, y = records(data)
     pool = None if universe is None else _universe(universe, x)
     if neighbour is None:
-        return _searched(x, y, pool, bounded, distance, progress)
+        if bounded:
+            return _farthest_pair(x, y, pool, distance, labels_first, progress)
+        return _farthest_record(x, y, distance, labels_first, progress)
     if isinstance(neighbour, Neighbour):
         return _named(x, y, pool, bounded, neighbour)
     return _given(x, y, bounded, neighbour)
@@ -103,27 +108,58 @@ def _universe(universe: Any, x: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int
     return others
 
 
-def _searched(
+def _farthest_record(
+    x: npt.NDArray[Any], y: IntArray, distance: Distance, labels_first: bool, progress: bool
+) -> Neighbouring:
+    """D without the record farthest from all others; with labels first, one of the rarest label."""
+    found = sensitivity.unbounded(x, distance=distance, count=len(x) if labels_first else 1, progress=progress)
+    at = 0
+    if labels_first:
+        _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+        at = int(np.argmin(counts[codes][found.rows]))  # the first of them, which is the farthest
+    removed, away = Neighbour(removed=int(found.rows[at])), float(found.distances[at])
+    return Neighbouring(x, y, len(x), removed, False, None, away, _by(found.name, labels_first))
+
+
+def _farthest_pair(
     x: npt.NDArray[Any],
     y: IntArray,
     pool: tuple[npt.NDArray[Any], IntArray] | None,
-    bounded: bool,
     distance: Distance,
+    labels_first: bool,
     progress: bool,
 ) -> Neighbouring:
-    if not bounded:
-        farthest = sensitivity.unbounded(x, distance=distance, progress=progress)
-        removed, away = Neighbour(removed=int(farthest.rows[0])), float(farthest.distances[0])
-        return Neighbouring(x, y, len(x), removed, False, None, away, farthest.name)
+    """D with a record replaced by the farthest one of the universe; with labels first, one of another label."""
     if pool is None:
         raise InputError(
             "universe is missing: bounded neighbours replace a record by one that is not in data; pass "
             'universe=(X, y), neighbour=…, or neighbours="unbounded".'
         )
-    best = sensitivity.bounded(x, pool[0].astype(x.dtype, copy=False), distance=distance, progress=progress)
-    assert best.other_rows is not None
-    row = int(best.other_rows[0])
-    return _with_added(x, y, pool, Neighbour(removed=int(best.rows[0]), added=row), float(best.distances[0]), best.name)
+    others = pool[0].astype(x.dtype, copy=False)
+    parts = _of_other_labels(x, y, others, pool[1]) if labels_first else []
+    if not parts:
+        parts = [(np.arange(len(x)), np.arange(len(others)))]
+    found = []
+    for rows, columns in parts:
+        best = sensitivity.bounded(x[rows], others[columns], distance=distance, progress=progress)
+        assert best.other_rows is not None
+        found.append((float(best.distances[0]), int(rows[best.rows[0]]), int(columns[best.other_rows[0]]), best.name))
+    away, removed, added, name = max(found, key=lambda one: one[0])
+    return _with_added(x, y, pool, Neighbour(removed=removed, added=added), away, _by(name, labels_first))
+
+
+def _of_other_labels(
+    x: npt.NDArray[Any], y: IntArray, others: npt.NDArray[Any], labels: IntArray
+) -> list[tuple[IntArray, IntArray]]:
+    """Rows of each label, and the records of U∖D that have another one; nothing where all labels are the same."""
+    _, codes = np.unique(one_value(record_bytes(np.concatenate([x, others]))), return_inverse=True)
+    outside = ~np.isin(codes[len(x) :], codes[: len(x)])
+    parts = [(np.flatnonzero(y == label), np.flatnonzero(outside & (labels != label))) for label in np.unique(y)]
+    return [(rows, columns) for rows, columns in parts if columns.size]
+
+
+def _by(name: str, labels_first: bool) -> str:
+    return f"{name}, labels first" if labels_first else name
 
 
 def _named(

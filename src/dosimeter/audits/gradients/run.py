@@ -39,6 +39,7 @@ class GradientKeywords(RunKeywords, total=False):
     """What else `audit_gradients` takes; the keywords that `run=` has replaced work for one more version."""
 
     both_worlds: bool
+    over: str
     test: tuple[npt.ArrayLike, npt.ArrayLike] | None
     key: str | None
 
@@ -91,9 +92,11 @@ def audit_gradients(
         seed: Decides the coins and the models. The default is fresh and is written into the result.
         name: What the page calls the training.
         run: Where to train, and what is kept of the trainings.
-        **options: `both_worlds=False` trains all models on D, as the paper does; no bound can be proven then. `test`
-            is (X, y): with it the audit reports the accuracy and tries Yeom's loss-threshold adversary on the same
-            models. `key` names the factory in a store, as for `audit_training`.
+        **options: `both_worlds=False` trains all models on D, as the paper does; no bound can be proven then.
+            `over="xy"` measures distances over records and labels: records with different labels are farther apart
+            than all with equal ones, and `distance` decides among them. `test` is (X, y): with it the audit reports the
+            accuracy and tries Yeom's loss-threshold adversary on the same models. `key` names the factory in a store,
+            as for `audit_training`.
 
     Returns:
         The audit: the bound first, then ε′ from the sensitivities, the advantage and the beliefs.
@@ -107,7 +110,7 @@ def audit_gradients(
     """
     rest: dict[str, Any] = dict(options)
     both_worlds = check.flag("both_worlds", rest.pop("both_worlds", True))
-    test, key = rest.pop("test", None), rest.pop("key", None)
+    test, key, over = rest.pop("test", None), rest.pop("key", None), rest.pop("over", "x")
     where = RunOptions.read(run, rest, caller="audit_gradients")
     repetitions = check.whole("repetitions", repetitions, 2, "pass how many models to train, e.g. 1000")
     confidence = check.confidence(confidence)
@@ -116,7 +119,13 @@ def audit_gradients(
         raise InputError(f"factory must be a function that returns a new module, got {check.show(factory)}.")
     checked_recipe(recipe, noise, epsilon, belief)
     pair = neighbouring(
-        data, universe, neighbours=neighbours, distance=distance, neighbour=neighbour, progress=where.progress
+        data,
+        universe,
+        neighbours=neighbours,
+        distance=distance,
+        neighbour=neighbour,
+        over=over,
+        progress=where.progress,
     )
     plan = noise_plan(recipe, pair, noise, epsilon, belief, delta)
     known = identity(factory, key=key) if where.store is not None or key is not None else None
