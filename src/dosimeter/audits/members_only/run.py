@@ -399,8 +399,8 @@ def _warnings(setup: MembersOnlySetup, records: AuditRecords, measured: _Measure
         )
     if records.kind == "image":
         warnings.append(
-            f"{learn}; in our controls, 12 of 12 models that never saw the members were reported with 0, which still "
-            "allows one in four to be reported with more: a small value is weak evidence"
+            f"{learn}; how often an image model that never saw the members is reported with more than 0 has not been "
+            "counted with these judges: a small value is weak evidence"
         )
     return warnings
 
