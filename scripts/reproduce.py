@@ -44,9 +44,6 @@ quick (minutes) or full (a night for all papers); a number is replaced only by o
 one figure. Data sets are downloaded once or read from the folder that DOSIMETER_DATA names. Finished models are kept in
 `.reproduce/store`: the same command resumes a run that was stopped.
 """
-ROWS = """Papers whose sections are lists of rows have not been gone through figure by figure yet. There a row holds
-where ours lies within the tolerance of what is expected, and the last column says where the expected number comes from.
-"""
 
 
 def papers() -> list[str]:
@@ -74,7 +71,7 @@ def load(paper: str) -> ModuleType:
 
 
 def exhibits(paper: str) -> tuple[book.Exhibit, ...]:
-    """The tables and figures of a paper; none for a paper that has a list of rows instead."""
+    """The tables and figures of a paper."""
     return book.read(EXPERIMENTS / paper)
 
 
@@ -84,19 +81,6 @@ def call(function: Callable[..., Any], **given: Any) -> Any:
     return function(**{name: value for name, value in given.items() if name in takes})
 
 
-def expected(paper: str) -> dict[str, dict[str, Any]]:
-    """The rows of expected.json by name, checked."""
-    rows = json.loads((EXPERIMENTS / paper / "expected.json").read_text(encoding="utf-8"))
-    for row in rows:
-        lacking = {"name", "value", "tolerance", "source"} - set(row)
-        if lacking or not set(row.get("sizes", SIZES)) <= set(SIZES):
-            raise SystemExit(f"{paper}: the row {row.get('name', row)} lacks {lacking or 'a known size'}")
-    found = {row["name"]: row for row in rows}
-    if len(found) < len(rows):
-        raise SystemExit(f"{paper}: expected.json names a row twice")
-    return found
-
-
 def reason(error: BaseException) -> str:
     """Why a part has no numbers, if an extra, a data set or a stored run is missing; any other error is raised."""
     if isinstance(error, (ImportError, book.NotRunError)):
@@ -104,38 +88,6 @@ def reason(error: BaseException) -> str:
     if isinstance(error, InputError) and "DOSIMETER_DATA" in str(error):
         return f"{str(error).split()[0]} was not found; put its files into the folder that DOSIMETER_DATA names"
     raise error
-
-
-def measure(paper: str, size: str, store: Store | None = None) -> dict[str, dict[str, Any]]:
-    """Rows {value, size} or {reason, size} by name, one for each expected row of this size.
-
-    `results` gives numbers by name. An exception under a name stands for all rows that begin with it: something that
-    they need is not here.
-    """
-    try:
-        found = call(load(paper).results, size=size, store=store)
-    except (ImportError, InputError) as error:
-        found = {"": error}
-    numbers = {name: float(value) for name, value in found.items() if not isinstance(value, BaseException)}
-    missing = {name: reason(value) for name, value in found.items() if isinstance(value, BaseException)}
-    rows: dict[str, dict[str, Any]] = {}
-    for name in (name for name, row in expected(paper).items() if size in row.get("sizes", SIZES)):
-        why = [text for prefix, text in missing.items() if f"{name}.".startswith(f"{prefix}." if prefix else "")]
-        if name in numbers:
-            rows[name] = {"value": numbers.pop(name), "size": size}
-        elif why:
-            rows[name] = {"reason": why[0], "size": size}
-        else:
-            raise SystemExit(f"{paper}: run.py gives no {name} in size {size}, which expected.json has")
-    if numbers:
-        raise SystemExit(f"{paper}: expected.json has no {', '.join(sorted(numbers))} in size {size}")
-    return rows
-
-
-def holds(row: Mapping[str, Any], found: Mapping[str, Any]) -> bool | None:
-    """Whether our number is within the tolerance; None if there is no number."""
-    value = found.get("value")
-    return None if value is None else abs(value - row["value"]) <= row["tolerance"]
 
 
 def merged(old: Mapping[str, Mapping[str, Any]], new: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -151,37 +103,10 @@ def merged(old: Mapping[str, Mapping[str, Any]], new: Mapping[str, Mapping[str, 
     return kept
 
 
-def illustrate(paper: str, size: str, store: Store | None, folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
-    """Tables and figures of a paper, of those that it has: texts by title, captions by file name."""
-    module = load(paper)
-    found: dict[str, dict[str, dict[str, Any]]] = {"tables": {}, "figures": {}}
-    for kind, given in (("tables", {}), ("figures", {"folder": folder})):
-        if hasattr(module, kind):
-            try:
-                texts = call(getattr(module, kind), size=size, store=store, **given)
-            except (ImportError, InputError) as error:
-                print(f"{paper}: no {kind}: {reason(error)}", file=sys.stderr)
-                continue
-            found[kind] = {name: {"text": text, "size": size} for name, text in texts.items()}
-    return found
-
-
 def run(
     paper: str, size: str, store: Store | None, kept: dict[str, Any], pictures: Path, only: str | None = None
 ) -> None:
-    """Measure a paper, or one of its parts, and put what came of it into `kept`."""
-    if exhibits(paper):
-        run_parts(paper, size, store, kept, pictures, only)
-    elif only is None:
-        run_rows(paper, size, store, kept, pictures)
-    else:
-        raise SystemExit(f"{paper} has no parts that can be run alone; leave --only out")
-
-
-def run_parts(
-    paper: str, size: str, store: Store | None, kept: dict[str, Any], pictures: Path, only: str | None = None
-) -> None:
-    """Compute each part of a paper: the numbers, tables and figures of one or more of its exhibits."""
+    """Compute each part of a paper, or one of them, and put what came of it into `kept`."""
     parts = load(paper).PARTS
     asked = {name: [n for e in exhibits(paper) if e.part == name for n in e.asked(size)] for name in parts}
     chosen = [name for name in parts if only is None or name == only or name.startswith(f"{only}-")]
@@ -226,37 +151,11 @@ def _run_part(
     kept["seconds"][part] = {**known, size: max(spent, known.get(size, 0.0))}  # later runs find models in the store
 
 
-def run_rows(paper: str, size: str, store: Store | None, kept: dict[str, Any], pictures: Path) -> None:
-    """Measure a paper that has a list of rows.
-
-    Tables and figures are those of one size: all are replaced together, unless those there are of a larger size. If a
-    part could not be run, those that it would have made are kept.
-    """
-    before = kept.get(paper, {})
-    start = time.perf_counter()
-    rows = measure(paper, size, store)
-    named = expected(paper)
-    old = {name: row for name, row in before.get("rows", {}).items() if name in named}
-    after = {"rows": merged(old, rows), "tables": before.get("tables", {}), "figures": before.get("figures", {})}
-    there = [SIZES.index(entry["size"]) for kind in ("tables", "figures") for entry in after[kind].values()]
-    if SIZES.index(size) >= max(there, default=0):
-        drawn = illustrate(paper, size, store, pictures / paper)
-        whole = not any("reason" in row for row in rows.values())
-        after |= drawn if whole else {kind: {**after[kind], **entries} for kind, entries in drawn.items()}
-    spent, known = round(time.perf_counter() - start, 1), before.get("seconds", {})
-    after["seconds"] = {**known, size: max(spent, known.get(size, 0.0))}  # later runs find models in the store
-    kept[paper] = after
-
-
 def page(kept: Mapping[str, Any]) -> str:
     """The whole page from what is kept."""
     shown = [paper for paper in papers() if paper in kept]
-    whole = [paper for paper in shown if exhibits(paper)]
-    verdicts = {title(paper): [verdict(e, kept[paper]) for e in exhibits(paper)] for paper in whole}
-    counted = [book.summary(verdicts), ""] if whole else []
-    lists = [ROWS] if len(whole) < len(shown) else []
-    sections = (whole_section(p, kept[p]) if p in whole else section(p, kept[p]) for p in shown)
-    return "\n".join([HEAD, *counted, *lists, *sections])
+    verdicts = {title(paper): [verdict(e, kept[paper]) for e in exhibits(paper)] for paper in shown}
+    return "\n".join([HEAD, book.summary(verdicts), "", *(section(paper, kept[paper]) for paper in shown)])
 
 
 def title(paper: str) -> str:
@@ -272,7 +171,7 @@ def verdict(exhibit: book.Exhibit, found: Mapping[str, Any]) -> book.Verdict | N
     return exhibit.verdict({name: entry["value"] for name, entry in found["rows"].items() if "value" in entry})
 
 
-def whole_section(paper: str, found: Mapping[str, Any]) -> str:
+def section(paper: str, found: Mapping[str, Any]) -> str:
     """A paper whose tables and figures have verdicts, in their order."""
     spent = {size: sum(part.get(size, 0.0) for part in found["seconds"].values()) for size in SIZES}
     times = ", ".join(f"{seconds:.0f} s ({size})" for size, seconds in spent.items() if seconds)
@@ -286,46 +185,10 @@ def whole_section(paper: str, found: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def section(paper: str, found: Mapping[str, Any]) -> str:
-    """A paper that has a list of rows: its title, rows, tables and figures."""
-    spent = ", ".join(f"{found['seconds'][size]:.0f} s ({size})" for size in SIZES if size in found["seconds"])
-    lines = [
-        f"\n## {plain(title(paper))}\n",
-        f"`make reproduce PAPER={paper}`. The longest run took {spent}, without trainings that were in the store.\n",
-        "| number | expected | ours | holds | size | source, and why ours differs |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, row in expected(paper).items():
-        entry = found["rows"].get(name, {"reason": "no run yet", "size": row.get("sizes", SIZES)[0]})
-        mark, ours = _judged(row, entry)
-        lines.append(f"| {name} | {_expected(row)} | {ours} | {mark} | {entry['size']} | {plain(row['source'])} |")
-    for name, entry in found["tables"].items():
-        lines += [f"\n**{plain(name)}** (size: {entry['size']})\n", entry["text"].strip()]
-    for name, entry in found["figures"].items():
-        image = f"![{name.rsplit('.', 1)[0]}](img/reproductions/{paper}/{name})"
-        lines += [f"\n{image}\n", f"{plain(entry['text'])} (size: {entry['size']})"]
-    return "\n".join(lines) + "\n"
-
-
-def _judged(row: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[str, str]:
-    """Whether a row holds, in a word, and our number or why there is none."""
-    good = holds(row, entry)
-    ours = f"not measured: {entry['reason']}" if good is None else f"{entry['value']:.6g}"
-    return {True: "yes", False: "**no**", None: ""}[good], ours
-
-
-def _expected(row: Mapping[str, Any]) -> str:
-    """The expected value, with the paper's own number where that is another one."""
-    return f"{row['value']:g}" + (f" (paper: {row['paper']})" if "paper" in row else "")
-
-
 def finished(paper: str, size: str, kept: Mapping[str, Any]) -> bool:
     """Whether every row of this size has a number of this size or a larger one."""
     rows = kept.get(paper, {}).get("rows", {})
-    if exhibits(paper):
-        wanted = [name for exhibit in exhibits(paper) for name in exhibit.asked(size)]
-    else:
-        wanted = [name for name, row in expected(paper).items() if size in row.get("sizes", SIZES)]
+    wanted = [name for exhibit in exhibits(paper) for name in exhibit.asked(size)]
     return all("value" in rows.get(n, {}) and SIZES.index(rows[n]["size"]) >= SIZES.index(size) for n in wanted)
 
 
@@ -343,7 +206,7 @@ def write(kept: Mapping[str, Any], file: Path, document: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run, print one line for each row, write the page after each paper; 1 if a row does not hold."""
+    """Run, print one line for each exhibit, write the page after each paper; 1 if one does not come out as stated."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--paper", default="all", choices=["all", *papers()])
     size = parser.add_mutually_exclusive_group()
@@ -388,23 +251,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def report(paper: str, found: Mapping[str, Any]) -> int:
-    """Print the verdicts or rows of a paper; how many are not what was stated."""
-    failed, rows = 0, found["rows"]
+    """Print the verdicts of a paper; how many are not what was stated."""
+    failed = 0
     for exhibit in exhibits(paper):
         came = verdict(exhibit, found)
         failed += came not in (None, exhibit.stated)
         mark = "--  " if came is None else "ok  " if came is exhibit.stated else "OFF "
         print(f"{mark} {paper}, {exhibit.number}: {came or 'not run'}", flush=True)
-    if exhibits(paper):
-        return failed
-    for name, row in expected(paper).items():
-        if name not in rows:
-            continue
-        good = holds(row, rows[name])
-        failed += good is False
-        mark = {True: "ok  ", False: "OFF ", None: "--  "}[good]
-        ours = f"{_judged(row, rows[name])[1]} ({rows[name]['size']})"
-        print(f"{mark} {paper}.{name}: expected {row['value']:g}, ours {ours}", flush=True)
     return failed
 
 

@@ -24,27 +24,6 @@ SPEC.loader.exec_module(reproduce)
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
-@pytest.fixture
-def paper(tmp_path, monkeypatch):
-    """A made-up paper; the function sets what its run.py gives and expected.json holds."""
-    monkeypatch.setattr(reproduce, "EXPERIMENTS", tmp_path)
-    (tmp_path / "made_up").mkdir()
-    (tmp_path / "made_up" / "run.py").touch()
-
-    def make(rows, **functions):
-        (tmp_path / "made_up" / "expected.json").write_text(json.dumps(rows))
-        module = types.ModuleType("experiments.made_up")
-        vars(module).update(functions)
-        monkeypatch.setitem(sys.modules, "experiments.made_up", module)
-        return "made_up"
-
-    return make
-
-
-def row(name, value=1.0, tolerance=0.1, source="ours", **more):
-    return {"name": name, "value": value, "tolerance": tolerance, "source": source, **more}
-
-
 # --- the papers -------------------------------------------------------------------------------------------
 
 
@@ -83,17 +62,6 @@ def test_every_target_has_its_own_intervals(tmp_path):
     drawing = (tmp_path / importlib.import_module("experiments.shared").write_svg(tmp_path, "t.svg", spec)).read_text()
     assert sum(drawing.count(f'fill="{colour}"') for colour in pictures.CATEGORIES[:4]) == 12
     assert drawing.index(">b<") < drawing.index(">a<") < drawing.index(">c<")
-
-
-EXHIBITED = [name for name in reproduce.papers() if reproduce.exhibits(name)]
-
-
-@pytest.mark.parametrize("name", [name for name in reproduce.papers() if name not in EXHIBITED])
-def test_every_size_has_expectations_with_sources(name):
-    rows = reproduce.expected(name)
-    for size in reproduce.SIZES:
-        assert any(size in r.get("sizes", reproduce.SIZES) for r in rows.values())
-    assert all(r["source"] and r["tolerance"] >= 0 for r in rows.values())
 
 
 def test_members_by_coins_are_balanced_beside_the_target():
@@ -275,7 +243,7 @@ def test_what_a_part_lacks_is_said(exhibited):
     assert "adult was not found" in text and "**Verdict: not run yet**" in text
 
 
-@pytest.mark.parametrize("name", EXHIBITED)
+@pytest.mark.parametrize("name", reproduce.papers())
 def test_exhibits_have_rows_that_can_fail(name):
     """An audit that always says 0 fails every paper that has trained models, and no row is a sentence alone."""
     shown = reproduce.exhibits(name)
@@ -286,57 +254,6 @@ def test_exhibits_have_rows_that_can_fail(name):
 
 
 # --- the script -------------------------------------------------------------------------------------------
-
-
-def test_functions_get_the_arguments_they_take(paper):
-    name = paper(
-        [row("a"), row("b", sizes=["full"])], results=lambda size: {"a": 1.05, **({"b": 1} if size == "full" else {})}
-    )
-    assert reproduce.measure(name, "mini") == {"a": {"value": 1.05, "size": "mini"}}
-    assert set(reproduce.measure(name, "full")) == {"a", "b"}
-
-
-def test_missing_data_and_extras_are_said_not_raised(paper):
-    data = InputError("adult is not in /somewhere; pass folder= or set DOSIMETER_DATA to it.")
-    name = paper(
-        [row("a"), row("adult.x"), row("adult.y"), row("adultery")],
-        results=lambda: {"a": 1, "adult": data, "adultery": 2},
-    )
-    rows = reproduce.measure(name, "quick")
-    assert rows["adult.x"] == rows["adult.y"] and rows["adult.x"]["reason"].startswith("adult was not found")
-    assert "/somewhere" not in rows["adult.x"]["reason"]
-    assert rows["adultery"]["value"] == 2
-
-    def needs_torch():
-        raise ImportError("install dosimeter[torch]")
-
-    name = paper([row("a")], results=needs_torch)
-    assert reproduce.measure(name, "mini")["a"] == {"reason": "install dosimeter[torch]", "size": "mini"}
-
-
-def test_other_errors_are_raised(paper):
-    def broken():
-        raise InputError("delta must be above 0")
-
-    with pytest.raises(InputError, match="delta"):
-        reproduce.measure(paper([row("a")], results=broken), "mini")
-
-
-@pytest.mark.parametrize("found", [{}, {"a": 1, "b": 2}])
-def test_rows_and_results_must_agree(paper, found):
-    with pytest.raises(SystemExit, match="made_up"):
-        reproduce.measure(paper([row("a")], results=lambda: found), "mini")
-
-
-@pytest.mark.parametrize("rows", [[row("a"), row("a")], [{"name": "a"}], [row("a", sizes=["huge"])]])
-def test_bad_expectations_are_refused(paper, rows):
-    with pytest.raises(SystemExit, match="made_up"):
-        reproduce.expected(paper(rows))
-
-
-@pytest.mark.parametrize(("value", "good"), [(1.1, True), (0.89, False), (float("nan"), False), (float("inf"), False)])
-def test_holds(value, good):
-    assert reproduce.holds(row("a", tolerance=0.1000001), {"value": value}) is good
 
 
 ENTRIES = st.dictionaries(
@@ -367,12 +284,6 @@ def test_a_table_keeps_its_texts():
     assert shared.markdown(["ε*"], [["a|b"]]) == "| ε\\* |\n| --- |\n| a\\|b |"
 
 
-def test_the_page_keeps_its_texts(paper):
-    name = paper([row("a", source="ln e^ε* | ours")], results=lambda: {"a": 1})
-    kept = {name: {"rows": reproduce.measure(name, "mini"), "tables": {}, "figures": {}, "seconds": {"mini": 1.0}}}
-    assert "| ln e^ε\\* \\| ours |" in reproduce.page(kept)
-
-
 def test_a_title_with_an_asterisk_is_escaped_once(exhibited, tmp_path):
     name = exhibited(fig4=lambda: book.Found({"a": 1.0, "b": 1.0}))
     (tmp_path / "made_up" / "README.md").write_text("# Epsilon\\*: a paper\n")
@@ -381,99 +292,79 @@ def test_a_title_with_an_asterisk_is_escaped_once(exhibited, tmp_path):
     assert "| Epsilon\\*: a paper | 1 |" in text and "## Epsilon\\*: a paper\n" in text
 
 
-def drawn(folder, size):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "a.svg").write_text(f"<svg>{size}</svg>")
-    return {"a.svg": "A picture."}
+def test_other_errors_are_raised(exhibited, tmp_path):
+    def broken():
+        raise InputError("delta must be above 0")
+
+    with pytest.raises(InputError, match="delta"):
+        reproduce.run(exhibited(fig4=broken), "full", None, {}, tmp_path)
 
 
-def test_a_run_without_an_extra_keeps_what_it_cannot_make(paper, tmp_path):
-    there = {"torch": True}
-    name = paper(
-        [row("a"), row("b")],
-        results=lambda size: {"a": 1, "b": 1 if there["torch"] else ImportError("needs torch")},
-        tables=lambda size: {"A": f"| {there} |"} | ({"B": "| b |"} if there["torch"] else {}),
-    )
+def test_a_run_without_an_extra_keeps_what_it_cannot_make(exhibited, tmp_path):
+    def needs_torch():
+        raise ImportError("needs torch")
+
     kept = {}
+    name = exhibited(fig4=lambda: book.Found({"a": 1.0, "b": 1.0}, tables={"A": "| a |"}))
     reproduce.run(name, "full", None, kept, tmp_path)
-    there["torch"] = False
-    reproduce.run(name, "full", None, kept, tmp_path)
+    reproduce.run(exhibited(fig4=needs_torch), "full", None, kept, tmp_path)
     assert kept[name]["rows"]["b"] == {"value": 1.0, "size": "full"}
-    texts = {title: entry["text"] for title, entry in kept[name]["tables"].items()}
-    assert texts == {"A": f"| {there} |", "B": "| b |"}
+    assert kept[name]["tables"] == {"A": {"text": "| a |", "size": "full"}}
 
 
-def test_a_smaller_run_keeps_the_larger_one(paper, tmp_path):
-    values = {"full": 1.0, "mini": 1.05}
-    name = paper(
-        [row("a", paper="1.2"), row("gone.b", sizes=["mini"])],
-        results=lambda size: {"a": values[size], **({"gone.b": 1} if size == "mini" else {})},
-        tables=lambda size: {"Table": f"| {size} |"},
-        figures=lambda folder, size: drawn(folder, size),
+def test_a_smaller_run_keeps_the_larger_one(exhibited, tmp_path):
+    found = {"full": {"a": 1.0, "b": 1.0}, "mini": {"a": 1.05}}
+    name = exhibited(
+        fig4=lambda size: book.Found(
+            found[size], tables={"Table": f"| {size} |"}, figures={"f.svg": (size, SPEC_OF_A_CHART)}
+        )
     )
     kept = {}
-    reproduce.run(name, "full", None, kept, tmp_path / "img")
-    assert not reproduce.finished(name, "mini", kept) and reproduce.finished(name, "full", kept)
+    assert not reproduce.finished(name, "mini", kept)
     reproduce.run(name, "mini", None, kept, tmp_path / "img")
-    assert kept[name]["rows"] == {"a": {"value": 1.0, "size": "full"}, "gone.b": {"value": 1.0, "size": "mini"}}
+    assert reproduce.finished(name, "mini", kept) and not reproduce.finished(name, "full", kept)
+    reproduce.run(name, "full", None, kept, tmp_path / "img")
+    reproduce.run(name, "mini", None, kept, tmp_path / "img")
+    assert reproduce.finished(name, "full", kept)
+    assert kept[name]["rows"]["a"] == {"value": 1.0, "size": "full"}
     assert kept[name]["tables"] == {"Table": {"text": "| full |", "size": "full"}}
-    assert (tmp_path / "img" / name / "a.svg").read_text() == "<svg>full</svg>"
-    assert reproduce.finished(name, "mini", kept)
-    text = reproduce.page(kept)
-    assert "| a | 1 (paper: 1.2) | 1 | yes | full | ours |" in text
-    assert "![a](img/reproductions/made_up/a.svg)" in text and "| full |" in text
-    paper([row("a", value=3)], results=None)
-    assert "| a | 3 | 1 | **no** | full | ours |" in reproduce.page(kept)
-    assert "gone.b" not in reproduce.page(kept)
+    assert kept[name]["figures"] == {"f.svg": {"text": "full", "size": "full"}}
 
 
-def test_the_command_writes_the_page_and_fails_where_a_row_is_off(paper, tmp_path, monkeypatch, capsys):
-    for name in ("KEPT", "PAGE", "PICTURES", "STORE"):
-        monkeypatch.setattr(reproduce, name, tmp_path / "out" / name.lower())
-    (tmp_path / "out").mkdir()
-    paper([row("a")], results=lambda: {"a": 1})
-    assert reproduce.main(["--paper", "made_up", "--quick"]) == 0
-    assert "ok   made_up.a: expected 1, ours 1 (quick)" in capsys.readouterr().out
-    paper([row("a")], results=lambda: {"a": 2})
-    assert reproduce.main(["--mini", "--resume"]) == 0  # the row of size quick is enough
+def test_the_command_keeps_the_numbers_and_resumes(exhibited, capsys):
+    name = exhibited(fig4=lambda size: book.Found({"a": 1.0} if size == "mini" else {"a": 1.0, "b": 1.0}))
+    assert reproduce.main(["--paper", name, "--quick"]) == 0
+    exhibited(fig4=lambda: book.Found({"a": 2.0, "b": 0.0}))
+    assert reproduce.main(["--mini", "--resume"]) == 0  # the rows of size quick are enough
     assert reproduce.main([]) == 1
-    assert "**no** | full" in (tmp_path / "out" / "page").read_text()
-    assert (tmp_path / "out" / ".gitignore").read_text() == "*\n"
-    assert json.loads((tmp_path / "out" / "kept").read_text())["made_up"]["rows"]["a"]["size"] == "full"
-    (tmp_path / "out" / "page").unlink()
-    assert reproduce.main(["--page"]) == 0 and (tmp_path / "out" / "page").exists()
+    assert "OFF  made_up, Figure 4: differs" in capsys.readouterr().out
+    assert (reproduce.STORE.parent / ".gitignore").read_text() == "*\n"
+    assert json.loads(reproduce.KEPT.read_text())["made_up"]["rows"]["a"]["size"] == "full"
+    reproduce.PAGE.unlink()
+    assert reproduce.main(["--page"]) == 0 and reproduce.PAGE.exists()
 
 
-def test_a_broken_paper_does_not_stop_the_others(paper, tmp_path, monkeypatch, capsys):
-    for name in ("KEPT", "PAGE", "PICTURES", "STORE"):
-        monkeypatch.setattr(reproduce, name, tmp_path / "out" / name.lower())
+def test_a_broken_paper_does_not_stop_the_others(exhibited, monkeypatch, capsys):
+    exhibited(fig4=lambda: book.Found({"a": 1.0, "b": 1.0}))
     monkeypatch.setattr(reproduce, "papers", lambda: ["absent", "made_up"])
-    paper([row("a")], results=lambda: {"a": 1})
-    assert reproduce.main(["--mini"]) == 1
+    assert reproduce.main([]) == 1
     printed = capsys.readouterr()
-    assert "ok   made_up.a" in printed.out and "absent" in printed.err
+    assert "ok   made_up, Figure 4: agrees" in printed.out and "absent" in printed.err
 
 
-def test_two_papers_side_by_side_keep_each_other(paper, tmp_path, monkeypatch):
-    for name in ("KEPT", "PAGE", "PICTURES", "STORE"):
-        monkeypatch.setattr(reproduce, name, tmp_path / "out" / name.lower())
-
+def test_two_papers_side_by_side_keep_each_other(exhibited):
     def meanwhile():
-        (tmp_path / "out" / "kept").write_text(json.dumps({"other": {"rows": {}}}))
-        return {"a": 1}
+        reproduce.KEPT.write_text(json.dumps({"other": {"rows": {}}}))
+        return book.Found({"a": 1.0, "b": 1.0})
 
-    paper([row("a")], results=meanwhile)
-    assert reproduce.main(["--paper", "made_up", "--mini"]) == 0
-    assert set(json.loads((tmp_path / "out" / "kept").read_text())) == {"other", "made_up"}
+    assert reproduce.main(["--paper", exhibited(fig4=meanwhile)]) == 0
+    assert set(json.loads(reproduce.KEPT.read_text())) == {"other", "made_up"}
 
 
-def test_stopped_by_hand(paper, tmp_path, monkeypatch):
-    for name in ("KEPT", "PAGE", "PICTURES", "STORE"):
-        monkeypatch.setattr(reproduce, name, tmp_path / "out" / name.lower())
-
+def test_stopped_by_hand(exhibited):
     def stop():
         raise KeyboardInterrupt
 
-    paper([row("a")], results=stop)
-    assert reproduce.main(["--mini"]) == 130
-    assert not (tmp_path / "out" / "page").exists()
+    exhibited(fig4=stop)
+    assert reproduce.main([]) == 130
+    assert not reproduce.PAGE.exists()
