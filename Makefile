@@ -11,6 +11,9 @@ CORE := .venv-core
 # program that uses it, which torch does for bfloat16.
 SUITE := OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 RAY_gcs_server_port_wait_time_s=180 RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S=180
 
+# Two processes; the tests of one file stay in one of them, so that what they share is made once.
+SHARED := -n 2 --dist loadfile --no-loadscope-reorder
+
 .PHONY: demo test test-core coverage chaos lint bench docs notebooks dist journeys reproduce coverage-table tables picture clean
 
 # The stamps depend on pyproject.toml, so a changed dependency installs again.
@@ -33,16 +36,16 @@ demo: $(VENV)/.core
 	$(BIN)/dosimeter demo
 
 test: lint
-	$(SUITE) $(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(SUITE) $(BIN)/python -m pytest $(SHARED)
 
 # The suite for people without PyTorch, transformers and Ray, in an environment of its own; what is marked slow is the
 # same there as in `make test`, and runs there only.
 test-core: $(CORE)/.test
-	OMP_NUM_THREADS=1 $(CORE)/bin/python -m pytest -n 2 --dist loadgroup -m 'not slow'
+	OMP_NUM_THREADS=1 $(CORE)/bin/python -m pytest $(SHARED) -m 'not slow'
 
 # The share of lines and branches that the suite runs; the number goes into CONTRIBUTING.md.
 coverage: $(VENV)/.test
-	$(SUITE) $(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=
+	$(SUITE) $(BIN)/python -m pytest $(SHARED) --cov --cov-report=
 	$(BIN)/coverage report --skip-covered --sort=cover
 	$(BIN)/python scripts/line_coverage.py
 

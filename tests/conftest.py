@@ -24,15 +24,3 @@ def own_temporary_folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
         yield
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Keep the tests of one file in one process: what they share is then made once and not in each process.
-
-    The pages of tests/report share their audits, so the folder stays together.
-    """
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            folder = item.path.parent.name
-            item.add_marker(pytest.mark.xdist_group("report" if folder == "report" else item.path.name))

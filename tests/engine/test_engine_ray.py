@@ -19,8 +19,6 @@ from dosimeter.engine import LostWorkersError, Store, Task, driver, run, scratch
 
 ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'dosimeter[ray]'")
 
-pytestmark = pytest.mark.xdist_group("ray")  # one worker: a second cluster would want the same port
-
 X = {"x": np.random.default_rng(0).normal(size=(700, 300))}
 
 

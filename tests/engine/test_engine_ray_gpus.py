@@ -9,8 +9,6 @@ import pytest
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'dosimeter[ray]'")
 
-pytestmark = pytest.mark.xdist_group("ray")
-
 SCRIPT = """
 import ray, sys
 import engine_jobs as jobs
