@@ -14,7 +14,7 @@ import ray, sys
 import engine_jobs as jobs
 from dosimeter import InputError
 from dosimeter.engine import Task, run
-ray.init(num_cpus=3, num_gpus=2, include_dashboard=False, log_to_driver=False)
+ray.init(address="local", num_cpus=3, num_gpus=2, include_dashboard=False, log_to_driver=False)
 todo = [Task("t", {}, seed) for seed in range(3)]
 found = list(run(jobs.gpus, todo, engine="ray", progress=False, gpus=1))
 print([one.error for one in found], [one.arrays["gpus"].size for one in found])
