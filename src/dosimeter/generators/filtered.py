@@ -63,8 +63,8 @@ class Filtered:
         if not hasattr(self.generator, "fit"):
             raise InputError(f"generator must be a generator with fit, got {show(self.generator)}; pass one.")
         check.within("drop", self.drop, 0.0, 1.0, "pass the share to drop, e.g. 0.25", include="()")
-        torch_module()
         records = require_members(members, kind="image", minimum=self.minimum, caller="the filter")
+        torch_module()  # before the generator is fitted, which may take long
         fitting, made, training = (int(rng.integers(1 << 31)) for rng in streams(seed, 3))
         fitted = self.generator.fit(members, seed=fitting)
         own = read_members(fitted.sample(records.size, seed=made), name="generated")
