@@ -6,6 +6,8 @@ from scipy import special
 
 from dosimeter.estimators import limits
 
+pytestmark = pytest.mark.slow
+
 
 # Monte Carlo, independent of this code, ± 5 %: local level at α/2 = .025
 @pytest.mark.parametrize(("n", "level"), [(25, 0.00204), (100, 0.00112), (500, 0.000628), (1000, 0.000537)])

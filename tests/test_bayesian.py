@@ -28,6 +28,8 @@ from dosimeter.estimators.bayesian import (
 from dosimeter.estimators.joint_posterior import CountRows, cdf_and_density, joint_posterior, quantile
 from dosimeter.evidence import Counts, Scores
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parent / "golden" / "bayesian.json"
 
 # (FN, TP, FP, TN), δ, and the two probabilities whose quantiles are stored

@@ -19,6 +19,8 @@ from dosimeter.accounting import (
 from dosimeter.accounting.accountants import ACCOUNTANTS, applicable
 from dosimeter.accounting.profile import advantage_from_profile, tpr_from_profile
 
+pytestmark = pytest.mark.slow
+
 RUNS = [
     {"sample_rate": 0.02, "steps": 500},
     {"sample_rate": 0.3, "steps": 7},

@@ -13,6 +13,8 @@ from dosimeter.accounting.profile import tpr_from_profile
 from dosimeter.accounting.rdp import rdp_delta, rdp_values
 from dosimeter.geometry import delta_from_mu, epsilon_from_mu, log_delta_from_mu
 
+pytestmark = pytest.mark.slow
+
 
 def divergence_by_mpmath(noise, rate, order):
     """ln E[((1−q) + q e^u)^a]/(a−1) in 40 digits."""

@@ -6,6 +6,8 @@ import pytest
 from dosimeter import InputError, audit_members_only
 from dosimeter.attacks.stacked import Content, content_scores
 
+pytestmark = pytest.mark.slow
+
 WORDS = np.array([a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnrst"])
 
 

@@ -18,6 +18,8 @@ from dosimeter.estimate import Estimate, Validity
 from dosimeter.estimators.bayesian import bayesian
 from dosimeter.estimators.ranked import ORDERS
 
+pytestmark = pytest.mark.slow
+
 CONFIDENCES = (0.5, 0.8, 0.9, 0.95, 0.99, 0.999)
 DELTAS = (0.0, 1e-12, 1e-6, 1e-4, 0.01, 0.1, 0.4)
 

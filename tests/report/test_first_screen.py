@@ -26,6 +26,8 @@ from dosimeter.audits.scores import audit_scores
 from dosimeter.estimate import Validity
 from dosimeter.evidence import Scores
 
+pytestmark = pytest.mark.slow
+
 
 @cache
 def nothing(size: int = 200) -> Audit:

@@ -15,6 +15,8 @@ from dosimeter.audits import page as audit_page
 from dosimeter.audits.members_only.result import BaselineWithRecords, MembersOnlyDetails
 from dosimeter.audits.page import charts
 
+pytestmark = pytest.mark.slow
+
 NAMES = {"precision-recall", "bound-recall", "reference-models", "baseline-size", "propensities", "difference-recall"}
 
 

@@ -33,6 +33,8 @@ from dosimeter.evidence import Scores
 from dosimeter.report.canvas import VARIABLES
 from dosimeter.report.markup import esc, json_block, share
 
+pytestmark = pytest.mark.slow
+
 VOID = {"meta", "br", "img", "input", "link", "hr"}
 
 
