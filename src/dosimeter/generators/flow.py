@@ -83,9 +83,9 @@ class FlowMatching:
         Raises:
             InputError: If the members are of another kind or too few, or an argument is out of range.
         """
-        torch = torch_module()
         records = require_members(members, kind="image", minimum=self.minimum, caller="flow matching")
         self._check()
+        torch = torch_module()
         images = read_images(records if self.conditional else records._replace(y=None))
         planes = framed(images, HALVINGS)
         space = colour_space(planes)

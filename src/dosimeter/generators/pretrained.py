@@ -45,8 +45,8 @@ class PretrainedText:
         epochs: Passes of fine-tuning over the members; 0 for none.
         learning_rate: The rate of fine-tuning.
         batch: How many texts are trained on or written at once.
-        store: A folder that keeps the fine-tuned weights: the same fine-tuning is then read and not done again, and one
-            that was stopped goes on after its last whole epoch.
+        store: A folder that keeps the fine-tuned weights. The same fine-tuning is then read instead of repeated, and
+            an interrupted one resumes after its last complete epoch.
         name: What the page calls it.
         minimum: The fewest members that it can be fitted to, for each class where there are labels.
 
