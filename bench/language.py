@@ -83,7 +83,7 @@ ROWS = (
     Row("64 tokens", 64, GPT2, block=16),
     Row("SST-2", 256, GPT2, block=64),
     Row("64 tokens", 16, GPT2, width=768, layers=12, block=8, part=2),
-    Row("64 tokens", 128, threads=2, block=32),
+    Row("64 tokens", 1_024, threads=2, part=4),
     Row("SST-2", 512, threads=2),
     Row("WikiText-2", 64, threads=2, block=32),
 )
