@@ -6,6 +6,8 @@ PAPER ?= all
 SIZE ?= full
 # The PyTorch that tests and reproductions install first: a looser request pulls gigabytes of CUDA packages on Linux.
 TORCH ?= torch==2.13.0
+# A generator of synthetic tables that one test audits; dosimeter itself never imports it.
+CTGAN ?= ctgan>=0.12
 CORE := .venv-core
 # Ray gives its servers 30 s to start, which a slow or busy machine misses. Some virtual machines announce AMX and stop a
 # program that uses it, which torch does for bfloat16.
@@ -24,7 +26,7 @@ $(VENV)/.core: pyproject.toml
 
 $(VENV)/.test: $(VENV)/.core
 	$(BIN)/pip install --quiet '$(TORCH)'
-	$(BIN)/pip install --quiet --editable '.[test,docs,torch,text,ray]'
+	$(BIN)/pip install --quiet --editable '.[test,docs,torch,text,ray,tabular]' '$(CTGAN)'
 	touch $@
 
 $(CORE)/.test: pyproject.toml

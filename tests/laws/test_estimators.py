@@ -266,8 +266,14 @@ def numbers(estimate):
 every = pytest.mark.parametrize("entry", REGISTRY.values(), ids=REGISTRY)
 
 
-def those(flag):
-    chosen = {name: entry for name, entry in REGISTRY.items() if getattr(entry, flag)}
+def those(*flags, takes=()):
+    """The estimators that are all of `flags` ("-flag": are not) and take all of `takes`."""
+    chosen = {
+        name: entry
+        for name, entry in REGISTRY.items()
+        if all(getattr(entry, flag.lstrip("-")) != flag.startswith("-") for flag in flags)
+        and set(takes) <= set(entry.takes)
+    }
     return pytest.mark.parametrize("entry", chosen.values(), ids=chosen)
 
 
@@ -280,6 +286,14 @@ def test_every_public_estimator_is_registered():
     }
     assert public <= {entry.name for entry in REGISTRY.values()}
     assert {"lower_bound", "ranked", "bayesian", "one_run"} <= {entry.name for entry in REGISTRY.values()}
+
+
+@those("-posterior")  # a posterior quantile is above 0 whatever the data
+def test_constant_scores_show_nothing(entry):
+    for value in (0.0, -3.5, 1e300):
+        evidence = build(entry, np.full(70, value), np.full(61, value))
+        estimate = entry.call(evidence, value, **options_of(entry))
+        assert estimate.low == 0 if estimate.validity.is_bound else estimate.low < 1e-12
 
 
 @every
@@ -324,14 +338,6 @@ class TestEstimate:
                 continue
             if estimate.validity.is_bound:
                 assert estimate.low == 0
-
-    def test_constant_scores_show_nothing(self, entry):
-        if entry.posterior:
-            pytest.skip("a posterior quantile is above 0 whatever the data")
-        for value in (0.0, -3.5, 1e300):
-            evidence = build(entry, np.full(70, value), np.full(61, value))
-            estimate = entry.call(evidence, value, **options_of(entry))
-            assert estimate.low == 0 if estimate.validity.is_bound else estimate.low < 1e-12
 
     def test_a_perfect_attack_shows_something_but_no_more_than_can_be(self, entry):
         shown = []
@@ -403,45 +409,37 @@ def test_more_confidence_never_a_larger_bound(entry, seed):
     assert all(b <= a + 1e-12 for a, b in itertools.pairwise(lows)), lows
 
 
-@those("falls_with_delta")
+@those("falls_with_delta", takes=["delta"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_larger_delta_never_a_larger_bound(entry, seed):
-    if "delta" not in entry.takes:
-        pytest.skip("takes no δ")
     evidence = build(entry, *sample(entry, seed, shift=100.0))
     deltas = DELTAS if entry.zero_delta else DELTAS[1:]
     lows = [entry.call(evidence, 30.0, **options_of(entry, delta=d)).low for d in deltas]
     assert all(b <= a + 1e-9 for a, b in itertools.pairwise(lows)), lows
 
 
-@every
+@those("-posterior", takes=["delta"])
 def test_a_large_delta_pays_for_everything(entry):
-    if "delta" not in entry.takes or entry.posterior:
-        pytest.skip("no δ, or a posterior")
     evidence = build(entry, *sample(entry, shift=20.0))
     estimate = entry.call(evidence, 30.0, **options_of(entry, delta=0.999))
     assert estimate.low == 0
 
 
-@every
+BAD = {"delta": [-0.1, 1.0, math.nan, "1e-5"], "confidence": [0.0, 1.0, 95, None]}
+
+
 @pytest.mark.parametrize(
-    "bad",
+    ("entry", "bad"),
     [
-        {"delta": -0.1},
-        {"delta": 1.0},
-        {"delta": math.nan},
-        {"delta": "1e-5"},
-        {"confidence": 0.0},
-        {"confidence": 1.0},
-        {"confidence": 95},
-        {"confidence": None},
+        pytest.param(entry, {name: value}, id=f"{key}-{name}-{value}")
+        for key, entry in REGISTRY.items()
+        for name, values in BAD.items()
+        for value in values
+        if name in entry.takes
     ],
-    ids=str,
 )
 def test_refuses_alike(entry, bad):
     (name,) = bad
-    if name not in entry.takes:
-        pytest.skip(f"takes no {name}")
     evidence = build(entry, *sample(entry))
     with pytest.raises(dm.InputError, match=rf"^{name} must be"):
         entry.call(evidence, 30.0, **(options_of(entry) | bad))
