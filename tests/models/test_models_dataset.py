@@ -99,7 +99,7 @@ def test_sparse_and_frames():
 
 def test_frames():
     pandas = pytest.importorskip("pandas", reason="data frames are checked when pandas is there")
-    frame = pandas.DataFrame(X, columns=list("abc"))
+    frame = pandas.DataFrame(X.copy(), columns=list("abc"))  # pandas 2 would write into X
     assert dataset((frame, pandas.Series(Y)))[0] is frame
     frame.loc[1, "a"] = np.nan
     assert missing_values(dataset((frame, Y))[0]) == 1  # a model may take it
