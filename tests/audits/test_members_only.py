@@ -24,9 +24,9 @@ from dosimeter.audits.members_only.pair_classifier import (
     Pair,
     ask_reference,
     pair_classifier,
+    propensity_bounds,
     reference_pools,
 )
-from dosimeter.audits.members_only.propensity import propensity_bounds
 from dosimeter.audits.members_only.records import coin_evidence, split_records
 from dosimeter.audits.members_only.result import MembersOnlyDetails, MembersOnlyMetadata
 from dosimeter.engine import RunOptions

@@ -28,8 +28,8 @@ from dosimeter.cli._shared import (
     table,
     whose,
 )
+from dosimeter.columns import ColumnNames
 from dosimeter.estimate import Estimate, Validity, number, percent
-from dosimeter.score_table import ColumnNames
 
 if TYPE_CHECKING:
     from dosimeter.audits.result import Audit
@@ -183,11 +183,11 @@ def audit(
         _plan(file, of_model, json=json)
         return
     columns = ColumnNames(score_column, loss_column, member_column, group_column)
-    with silence(quiet):
-        if file.suffix.lower() == ".onnx":
+    if file.suffix.lower() == ".onnx":
+        with silence(quiet):
             result = _model(file, of_model, columns, options)
-        else:
-            result = _scores(file, of_model, columns, options)
+    else:
+        result = _scores(file, of_model, columns, options)
     if html is not None or png is not None:
         from dosimeter.audits.page import write_html, write_png
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from dosimeter._progress import Progress
 from dosimeter._validate import InputError, IntArray, show
-from dosimeter.reading import pick, read_columns
+from dosimeter.columns import pick, read_columns
 from dosimeter.records.forms import Array, count, fetched, frame_numbers, labels, targets
 
 LABEL_COLUMNS = ("label", "y", "target", "class")

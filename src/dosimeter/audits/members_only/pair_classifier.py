@@ -1,13 +1,16 @@
 """Tell members from generated records: one classifier for baseline and attack, with the answers of other models.
 
-Baseline and attack are the same classifier on the same records. They differ only in the model whose answers they see:
-the baseline sees a reference model, the attack the target.
+`check_generator` says how well generated records pass for members. `propensity_bounds` bounds ε on the condition that
+the log-odds of a record say how likely it is a member. These are the mean over all baselines, each of which sees the
+records and a reference model. The same bound for each reference model in the target's place is the control: those never
+saw the audit members, so what is proven about them is an error of the log-odds. The largest of these is subtracted from
+every target's bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,9 +18,27 @@ import numpy as np
 
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.attacks.references import reference
-from dosimeter.attacks.stacked import Scored, answers, content_scores, joined, stacked_out_of_fold, stacked_scores
+from dosimeter.attacks.stacked import (
+    Scored,
+    answers,
+    content_scores,
+    has_torch,
+    joined,
+    stacked_out_of_fold,
+    stacked_scores,
+)
 from dosimeter.audits.members_only.records import AuditRecords, BothSides, RecordSet
+from dosimeter.audits.members_only.result import (
+    GeneratorCheck,
+    JudgeResult,
+    NearestMembers,
+    PropensityBin,
+    PropensityCheck,
+)
 from dosimeter.engine import RunOptions
+from dosimeter.estimate import Estimate, number
+from dosimeter.estimators.propensity import propensity_bound
+from dosimeter.estimators.propensity_run import PropensityRun, reliability
 from dosimeter.evidence import Scores
 from dosimeter.models import access
 
@@ -194,3 +215,89 @@ def _stacked(first: Any, second: Any) -> Any:
         pandas: Any = import_module("pandas")
         return pandas.concat([first, second])
     return np.concatenate([first, second])
+
+
+DECIDES = 0.95  # the AUC of a judge above which the generator decides what is measured
+NO_NETWORK = (
+    "torch is not installed, so no convolutional network judged the generated images: trees alone may pass images that "
+    "such a network tells with certainty"
+)
+
+
+def check_generator(content: Scored, pairs: int, kind: str, nearest: NearestMembers | None) -> GeneratorCheck:
+    """What each judge of the content tells of the audit pairs, the members first."""
+    judges = tuple(
+        JudgeResult(judge.name, Scores(judge.audit[:pairs], judge.audit[pairs:]).auc) for judge in content.judges
+    )
+    auc = Scores(content.audit[:pairs], content.audit[pairs:]).auc
+    missing = NO_NETWORK if kind == "image" and not has_torch() else None
+    return GeneratorCheck(judges, content.counted, auc, auc > DECIDES, nearest, missing)
+
+
+def generator_warnings(check: GeneratorCheck) -> list[str]:
+    """What a reader must know of the generator before the number."""
+    found = []
+    if check.decides:
+        found.append(
+            f"without the model, members are told from generated records with an AUC of {check.auc:.3g}: the generator "
+            "decides most of the guesses, and where ε̃ is 0, ε̃ has no power; use a better generator, or real non-members"
+        )
+    if check.missing is not None:
+        found.append(check.missing)
+    return found
+
+
+UNCALIBRATED = "the baselines' chances do not agree with who the members are, so the condition of this bound fails"
+
+
+@dataclass(frozen=True, eq=False)
+class PropensityBounds:
+    """The bounds of every target, those that need the order of the log-odds alone, and the check of the log-odds."""
+
+    estimates: tuple[Estimate, ...]
+    ordered: tuple[float, ...]
+    check: PropensityCheck
+
+
+def propensity_bounds(attacks: Mapping[str, Pair], baselines: Sequence[Pair], confidence: float) -> PropensityBounds:
+    """Bound ε of each target from all pairs, every record with its own log-odds."""
+    controls = tuple(
+        propensity_bound(_evidence(own, [b for b in baselines if b is not own]), confidence=confidence).epsilon
+        for own in baselines
+        if len(baselines) > 1
+    )
+    slack = max(controls, default=0.0)
+    runs = [replace(_evidence(pair, baselines), slack=slack) for pair in attacks.values()]
+    agreed = reliability(runs[0], level=1.0 - confidence)
+    check = PropensityCheck(tuple(PropensityBin(*row) for row in agreed.bins), agreed.calibrated, controls)
+    estimates = tuple(
+        _labelled(propensity_bound(run, confidence=confidence), name if len(attacks) > 1 else "", check)
+        for name, run in zip(attacks, runs, strict=True)
+    )
+    ordered = tuple(propensity_bound(run.ordered(), confidence=confidence).epsilon for run in runs)
+    return PropensityBounds(estimates, ordered, check)
+
+
+def _evidence(attack: Pair, baselines: Sequence[Pair]) -> PropensityRun:
+    """What the attack says beyond the baselines, pair by pair; both give log-odds, so that they can be subtracted."""
+    odds: list[FloatArray] = [np.mean([pair[side] for pair in baselines], axis=0) for side in (0, 1)]
+    return PropensityRun.from_pairs((attack[0] - odds[0], attack[1] - odds[1]), (odds[0], odds[1]))
+
+
+def _labelled(estimate: Estimate, name: str, check: PropensityCheck) -> Estimate:
+    """The estimate with the target's name, and with what speaks against its condition."""
+    warnings = [] if check.calibrated else [UNCALIBRATED]
+    shown = max(check.controls, default=0.0)
+    if shown > 0:
+        warnings.append(
+            f"the same bound for a reference model that never saw these members is {number(shown)}, so models know "
+            "something of the records that the baselines do not; this was subtracted"
+        )
+    if not check.controls:
+        warnings.append("there are no reference models, so nothing shows how much a model without a leak would get")
+    return replace(
+        estimate,
+        claim=f"{name}: {estimate.claim}" if name else estimate.claim,
+        warnings=(*estimate.warnings, *warnings),
+        details={**estimate.details, "target": name or "model"},
+    )

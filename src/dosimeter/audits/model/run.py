@@ -16,17 +16,17 @@ from dosimeter.attacks.table import CALIBRATED
 from dosimeter.audits.assemble import both_sides, distributions, guarantees, written
 from dosimeter.audits.model.attack import (
     At,
+    Question,
     Target,
     attack_alone,
-    attack_with_references,
     read_attack,
+    read_question,
     read_similar,
     sides_of,
 )
-from dosimeter.audits.model.pool import Pool, read_pool
-from dosimeter.audits.model.question import Question, read_question
+from dosimeter.audits.model.pool import Groups, Pool, by_group, read_pool
+from dosimeter.audits.model.reference_attack import attack_with_references
 from dosimeter.audits.model.references import ReferenceSignals, read_references
-from dosimeter.audits.model.subgroups import Groups, by_group
 from dosimeter.audits.parts import ShiftEvidence, numbers
 from dosimeter.audits.result import Audit, Distributions, ExposedRecord, Metadata, RecordRisk, Roc, StarCurve
 from dosimeter.audits.scores import audit_scores

@@ -20,7 +20,7 @@ from dosimeter._progress import stages
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.accounting import DpSgd
 from dosimeter.accounting.claims import claim_mechanism
-from dosimeter.attacks.white_box import read_white_box
+from dosimeter.attacks.table import read_white_box
 from dosimeter.audits.assemble import audit_seed, both_sides, guarantees, written
 from dosimeter.audits.one_run.result import RECORDS_KNOWN, GuessPath, OneRunDetails, OneRunMetadata, OneRunUtility
 from dosimeter.audits.result import Audit

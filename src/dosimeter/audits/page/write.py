@@ -8,8 +8,8 @@ from typing import Any
 
 from dosimeter import _validate as check
 from dosimeter._validate import InputError, require
-from dosimeter.audits.kinds import page_of
-from dosimeter.audits.page import appendix, evidence, first, people, roc
+from dosimeter.audits.page import appendix, evidence, first, people
+from dosimeter.audits.page.facts import page_of
 from dosimeter.audits.result import Audit
 from dosimeter.reading import writing
 from dosimeter.report.canvas import NARROW, WIDE, Canvas, Spec
@@ -20,7 +20,7 @@ FORMATS = ("png", "svg")
 CHARTS: dict[str, Callable[[Canvas, Audit], Spec | None]] = {
     "region": first.region_chart,
     "accountants": evidence.accountants_chart,
-    "roc": roc.roc_chart,
+    "roc": evidence.roc_chart,
     "distributions": appendix.distributions_chart,
     "star": appendix.star_chart,
     "subgroups": people.subgroups_chart,
@@ -49,7 +49,7 @@ def to_html(audit: Audit, *, title: str | None = None) -> str:
     parts = [
         first.first_screen(audit, pictures),
         evidence.evidence(audit, pictures),
-        roc.roc(audit, pictures),
+        evidence.roc(audit, pictures),
         *(kind.sections(audit, pictures) if kind is not None else ()),
         people.person(audit),
         people.subgroups(audit, pictures),

@@ -247,7 +247,7 @@ def _with_coins(
 def _source(data: Any) -> tuple[Source, list[str]]:
     rows, empty = read_real(data, "data")
     if isinstance(data, str) or hasattr(data, "__fspath__"):
-        from dosimeter.reading import read_columns
+        from dosimeter.columns import read_columns
 
         data = read_columns(data, missing=True)
     records = getattr(data, "pair", data)

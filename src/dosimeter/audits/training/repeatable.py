@@ -26,8 +26,7 @@ from dosimeter.engine.work import cores
 from dosimeter.models.outputs import Kind, checked, infer_kind, losses_of
 from dosimeter.records import class_codes, count, fingerprint, joined, pair, take
 from dosimeter.training import Observed, Recipe, arguments, train_foreign, train_many
-from dosimeter.training.asking import predictor_of
-from dosimeter.training.devices import require_device
+from dosimeter.training.asking import predictor_of, require_device
 from dosimeter.training.identity import Identity, identity
 
 # --- do outputs belong to their records? In another order they fit the labels by chance alone ---------------

@@ -10,7 +10,7 @@ import dosimeter
 from dosimeter import _validate as check
 from dosimeter._progress import stages
 from dosimeter._validate import InputError
-from dosimeter.attacks.white_box import read_white_box
+from dosimeter.attacks.table import read_white_box
 from dosimeter.audits.assemble import audit_seed, both_sides, guarantees, written
 from dosimeter.audits.result import Audit
 from dosimeter.audits.training import intervals
