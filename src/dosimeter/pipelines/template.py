@@ -12,7 +12,7 @@ from dosimeter._validate import InputError
 from dosimeter.columns import Columns, listed, read_columns
 from dosimeter.pipelines.config import TAKES
 from dosimeter.pipelines.keys import Key, keys
-from dosimeter.records.reader import LABEL_COLUMNS
+from dosimeter.records.sources import LABEL_COLUMNS
 
 __all__ = ["template", "template_for"]
 

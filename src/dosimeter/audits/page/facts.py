@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
 from dosimeter.accounting import Guarantee, PrivacyRegion
-from dosimeter.accounting.calibration import noise_for_epsilon
+from dosimeter.accounting.accountants import noise_for_epsilon
 from dosimeter.accounting.region import comparable
 from dosimeter.audits.assemble import family
 from dosimeter.audits.result import KINDS, Audit, TprAtFpr
