@@ -26,14 +26,7 @@ from dosimeter.audits.one_run.result import RECORDS_KNOWN, GuessPath, OneRunDeta
 from dosimeter.audits.result import Audit
 from dosimeter.audits.training import intervals
 from dosimeter.audits.training.intervals import check_budget
-from dosimeter.audits.training.repeatable import (
-    Pipeline,
-    PipelineKeywords,
-    TrainingOutcome,
-    model_name,
-    own_keywords,
-    pipeline,
-)
+from dosimeter.audits.training.repeatable import Pipeline, PipelineKeywords, TrainingOutcome, model_name, pipeline
 from dosimeter.audits.training.result import CoinSeeds
 from dosimeter.audits.training.shadows import (
     FEWEST_SHADOWS,
@@ -48,6 +41,7 @@ from dosimeter.audits.training.shadows import (
     tallied,
 )
 from dosimeter.engine import RunOptions
+from dosimeter.engine.options import own_keywords
 from dosimeter.estimate import Estimate, Level, plain
 from dosimeter.estimators.one_run import one_run
 from dosimeter.estimators.ranked import ranked
