@@ -6,8 +6,7 @@ import pytest
 
 from dosimeter._validate import InputError
 from dosimeter.accounting import account
-from dosimeter.audits.assemble import roc
-from dosimeter.audits.parts import numbers
+from dosimeter.audits.assemble import numbers, roc
 from dosimeter.audits.result import Audit
 from dosimeter.audits.scores.run import audit_scores
 from dosimeter.audits.shift.guard import Guard

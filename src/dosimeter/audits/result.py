@@ -20,22 +20,17 @@ import numpy.typing as npt
 from dosimeter._files import naming, write_text
 from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.accounting import Guarantee, PrivacyRegion
+from dosimeter.audits.assemble import Allowed, Distributions, Risk, Roc, TnrAtFnr, TprAtFpr
 from dosimeter.audits.outputs import Outputs
 from dosimeter.audits.parts import (
-    Allowed,
     Count,
-    Distributions,
     ExposedRecord,
     FailedTraining,
     Part,
     Provenance,
-    Risk,
-    Roc,
     ShiftEvidence,
     StarCurve,
     Subgroup,
-    TnrAtFnr,
-    TprAtFpr,
     TrainingCounts,
 )
 from dosimeter.estimate import Estimate, percent, plain

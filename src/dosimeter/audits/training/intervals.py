@@ -23,8 +23,8 @@ from dosimeter import _validate as check
 from dosimeter import geometry
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.accounting import DpSgd
-from dosimeter.audits.assemble import distributions, roc
-from dosimeter.audits.parts import ShiftEvidence, numbers
+from dosimeter.audits.assemble import distributions, numbers, roc
+from dosimeter.audits.parts import ShiftEvidence
 from dosimeter.audits.result import Distributions, Guard, Roc
 from dosimeter.audits.training.result import IntervalRow, JointAgainstExact, TestedClaim
 from dosimeter.estimate import Estimate, Validity, as_if_independent, number, percent, plain, proven
