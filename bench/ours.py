@@ -9,9 +9,9 @@ import numpy as np
 
 import dosimeter as dm
 from dosimeter.estimators import limits, walk
-from dosimeter.estimators.bayesian import bayesian
 from dosimeter.estimators.one_run import one_run_bound
 from dosimeter.estimators.panoramia import bound_curve
+from dosimeter.estimators.with_assumptions import bayesian
 
 Work = Callable[[], object]
 

@@ -6,18 +6,15 @@ import pytest
 
 from dosimeter._validate import InputError
 from dosimeter.accounting import account
-from dosimeter.audits.assemble import roc
-from dosimeter.audits.parts import numbers
+from dosimeter.audits.assemble import numbers, roc
 from dosimeter.audits.result import Audit
 from dosimeter.audits.scores.run import audit_scores
 from dosimeter.audits.shift.guard import Guard
 from dosimeter.estimate import plain
-from dosimeter.estimators.advantage import advantage
-from dosimeter.estimators.bayesian import bayesian
-from dosimeter.estimators.gaussian import gaussian
 from dosimeter.estimators.limits import tpr_limit
 from dosimeter.estimators.lower_bound import lower_bound
-from dosimeter.estimators.rates import clopper_pearson
+from dosimeter.estimators.rates import advantage, clopper_pearson
+from dosimeter.estimators.with_assumptions import bayesian, gaussian
 from dosimeter.evidence import Scores
 
 

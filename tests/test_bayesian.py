@@ -19,13 +19,8 @@ from hypothesis import strategies as st
 from dosimeter import geometry
 from dosimeter._validate import InputError
 from dosimeter.estimate import Validity
-from dosimeter.estimators.bayesian import (
-    bayesian,
-    best_threshold,
-    posterior_cdf,
-    posterior_density,
-)
 from dosimeter.estimators.joint_posterior import CountRows, cdf_and_density, joint_posterior, quantile
+from dosimeter.estimators.with_assumptions import bayesian, best_threshold, posterior_cdf, posterior_density
 from dosimeter.evidence import Counts, Scores
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from dosimeter import cli, selftest
 from dosimeter.accounting import account
 from dosimeter.audits.scores import audit_scores
 from dosimeter.estimate import plain
-from dosimeter.estimators.bayesian import bayesian
+from dosimeter.estimators.with_assumptions import bayesian
 
 COMMANDS = [command.name for command in cli.app.registered_commands]
 COUNTS = ["--tp", "65", "--fn", "35", "--fp", "25", "--tn", "75"]

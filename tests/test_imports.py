@@ -17,7 +17,9 @@ def run(code):
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("module", ["dosimeter", "dosimeter.estimators.bayesian", "dosimeter.audits.scores.run"])
+@pytest.mark.parametrize(
+    "module", ["dosimeter", "dosimeter.estimators.with_assumptions", "dosimeter.audits.scores.run"]
+)
 def test_nothing_heavy_comes_along(module):
     loaded = run(f"import sys, {module}; print(*(n for n in {HEAVY!r} if n in sys.modules))")
     assert loaded == ""

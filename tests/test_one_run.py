@@ -12,14 +12,8 @@ from scipy import optimize, special, stats
 from dosimeter._validate import InputError
 from dosimeter.estimate import Validity
 from dosimeter.estimators.lower_bound import lower_bound
-from dosimeter.estimators.one_run import (
-    guess,
-    one_run,
-    one_run_bound,
-    one_run_mu_bound,
-    one_run_p_value,
-)
-from dosimeter.estimators.ranked import STAKES, allowances, by_confidence, logit_bound, rank_betting, ranked
+from dosimeter.estimators.one_run import one_run, one_run_bound, one_run_mu_bound, one_run_p_value
+from dosimeter.estimators.ranked import STAKES, allowances, by_confidence, guess, logit_bound, rank_betting, ranked
 from dosimeter.estimators.walk import BAND_EDGES
 from dosimeter.evidence import OneRun, fair_coins
 

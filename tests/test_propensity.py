@@ -14,9 +14,8 @@ from scipy import special, stats
 
 import dosimeter as dm
 from dosimeter import InputError, PropensityRun, Validity, propensity_bound
-from dosimeter.estimators.coin_sum import CUT, Grouped, tail
 from dosimeter.estimators.propensity import STEP, GuessTable, bound_of_table
-from dosimeter.estimators.propensity_run import reliability, slope_interval
+from dosimeter.estimators.propensity_run import CUT, Grouped, reliability, slope_interval, tail
 
 
 def by_convolution(weight, chance, number):

@@ -19,9 +19,9 @@ from dosimeter import (
     jeffreys,
 )
 from dosimeter.estimators import limits
-from dosimeter.estimators.gaussian import mu_from_rates
 from dosimeter.estimators.limits import clopper_pearson_limits
 from dosimeter.estimators.rates import counts_over_curve, rectangle, uniform_looks
+from dosimeter.estimators.with_assumptions import mu_from_rates
 from dosimeter.geometry import epsilon_from_rates, epsilon_range
 
 PAPER = Counts(fn=35, tp=65, fp=25, tn=75)

@@ -12,8 +12,9 @@ from pyarrow import parquet
 
 from dosimeter import reading
 from dosimeter._validate import InputError
+from dosimeter.columns import pick, read_columns
 from dosimeter.evidence import OneRun, Scores
-from dosimeter.reading import pick, read_columns, strict_json
+from dosimeter.reading import strict_json
 
 MEMBERS, NONMEMBERS = np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.0])
 

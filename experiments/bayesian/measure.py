@@ -30,8 +30,8 @@ from dosimeter import OneRun, Scores, fair_coins, lower_bound  # noqa: E402
 from dosimeter.attacks import lira, select_worst  # noqa: E402
 from dosimeter.engine import Store  # noqa: E402
 from dosimeter.estimate import Estimate  # noqa: E402
-from dosimeter.estimators.bayesian import bayesian  # noqa: E402
 from dosimeter.estimators.rates import clopper_pearson, jeffreys  # noqa: E402
+from dosimeter.estimators.with_assumptions import bayesian  # noqa: E402
 from experiments.bayesian.targets import Target, named  # noqa: E402
 from experiments.shared import announce  # noqa: E402
 

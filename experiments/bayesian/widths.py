@@ -11,9 +11,9 @@ import numpy.typing as npt
 from scipy import stats
 
 from dosimeter import Counts, Estimate, bayesian, clopper_pearson, jeffreys
-from dosimeter.estimators.bayesian import posterior_cdf, posterior_density
 from dosimeter.estimators.limits import jeffreys_limits
 from dosimeter.estimators.rates import rectangle
+from dosimeter.estimators.with_assumptions import posterior_cdf, posterior_density
 from dosimeter.geometry import boundary, epsilon_from_rates
 
 METHODS: dict[str, Callable[..., Estimate]] = {

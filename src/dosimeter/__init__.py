@@ -18,11 +18,8 @@ from dosimeter.accounting import (
 )
 from dosimeter.accounting.claims import claim
 from dosimeter.estimate import Estimate, Validity
-from dosimeter.estimators.advantage import advantage
-from dosimeter.estimators.bayesian import bayesian
 from dosimeter.estimators.claim import ClaimTest
 from dosimeter.estimators.epsilon_star import epsilon_star, epsilon_star_mechanism
-from dosimeter.estimators.gaussian import gaussian
 from dosimeter.estimators.goodness_of_fit import goodness_of_fit
 from dosimeter.estimators.lower_bound import lower_bound
 from dosimeter.estimators.one_run import one_run
@@ -30,7 +27,8 @@ from dosimeter.estimators.panoramia import panoramia
 from dosimeter.estimators.propensity import propensity_bound
 from dosimeter.estimators.propensity_run import PropensityRun
 from dosimeter.estimators.ranked import ranked
-from dosimeter.estimators.rates import clopper_pearson, jeffreys
+from dosimeter.estimators.rates import advantage, clopper_pearson, jeffreys
+from dosimeter.estimators.with_assumptions import bayesian, gaussian
 from dosimeter.evidence import Counts, OneRun, Scores, fair_coins, fresh_seed, mask_hash
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import numpy as np
 from dosimeter import _validate as check
 from dosimeter._persons import by_person, coin_of, persons, two_sides
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.score_table import ColumnNames, read_coins, read_scores
+from dosimeter.columns import ColumnNames, read_coins, read_scores
 
 MOST_RECORDS = check.MOST_RECORDS
 

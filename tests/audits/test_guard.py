@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from dosimeter._validate import InputError
-from dosimeter.audits.shift.guard import Guard, _runs_p, check_mask, check_shift, class_balance_p
+from dosimeter.audits.shift.guard import Guard, check_shift, class_balance_p
+from dosimeter.audits.shift.mask import _runs_p, check_mask
 from dosimeter.evidence import OneRun, fair_coins
 
 KEYS = {

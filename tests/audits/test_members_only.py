@@ -16,7 +16,6 @@ from scipy import stats
 
 from dosimeter import Audit, InputError, OneRun, Validity, audit_members_only, fair_coins
 from dosimeter.attacks.labeler import label
-from dosimeter.attacks.references import reference
 from dosimeter.attacks.stacked import Content, class_columns, content_scores, joined, token_columns
 from dosimeter.audits.members_only.measure import bounds_of_draws
 from dosimeter.audits.members_only.pair_classifier import (
@@ -24,9 +23,10 @@ from dosimeter.audits.members_only.pair_classifier import (
     Pair,
     ask_reference,
     pair_classifier,
+    propensity_bounds,
+    reference,
     reference_pools,
 )
-from dosimeter.audits.members_only.propensity import propensity_bounds
 from dosimeter.audits.members_only.records import coin_evidence, split_records
 from dosimeter.audits.members_only.result import MembersOnlyDetails, MembersOnlyMetadata
 from dosimeter.engine import RunOptions
@@ -276,7 +276,7 @@ def test_tables_of_the_caller_go_to_the_references():
 
 def test_images_without_torch(monkeypatch):
     monkeypatch.setattr("dosimeter.attacks.stacked.has_torch", lambda: False)
-    monkeypatch.setattr("dosimeter.attacks.references.has_torch", lambda: False)
+    monkeypatch.setattr("dosimeter.audits.members_only.pair_classifier.has_torch", lambda: False)
     rng = np.random.default_rng(12)
     images, labels = rng.random((240, 6, 6)), rng.integers(0, 2, 240)
 

@@ -6,7 +6,7 @@ import pytest
 from dosimeter import InputError, audit_members_only
 from dosimeter.attacks import stacked
 from dosimeter.attacks.stacked import Content, content_scores
-from dosimeter.audits.members_only import generator_check
+from dosimeter.audits.members_only import pair_classifier
 from dosimeter.audits.result import Audit
 from dosimeter.evidence import Scores
 
@@ -70,7 +70,7 @@ def test_near_copies_of_members_are_refused(given):
 
 
 def test_without_torch_the_audit_says_which_judge_is_missing(monkeypatch, tmp_path):
-    for module in (stacked, generator_check):
+    for module in (stacked, pair_classifier):
         monkeypatch.setattr(module, "has_torch", lambda: False)
     audit = audited(lambda count, seed: images(count, seed % 1000 + 5))
     check = audit.details.generator

@@ -12,8 +12,7 @@ from dosimeter import Audit, InputError, OneRun, Validity, audit_members_only, f
 from dosimeter.audits.members_only.page import sections
 from dosimeter.audits.members_only.thesis import _both_thresholds, helper_trainer
 from dosimeter.audits.verify import verify
-from dosimeter.estimators.one_run import guess
-from dosimeter.estimators.ranked import logit_bound
+from dosimeter.estimators.ranked import guess, logit_bound
 
 ASKED = {"generator": sampler, "references": 3, "repeats": 2, "seed": 5}
 

@@ -10,8 +10,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import dosimeter as dm
-from dosimeter.audits.model.attack import choose_attack
 from dosimeter.audits.model.pool import read_pool
+from dosimeter.audits.model.reference_attack import choose_attack
 from dosimeter.audits.model.references import ReferenceSignals, _masks, digests, read_references
 from dosimeter.engine import RunOptions, Store
 

@@ -5,7 +5,7 @@ import pytest
 
 from dosimeter import InputError, Scores
 from dosimeter.audits.compare import compare
-from dosimeter.audits.model.subgroups import by_group, holm
+from dosimeter.audits.model.pool import by_group, holm
 from dosimeter.audits.scores import audit_scores
 from dosimeter.estimators.lower_bound import lower_bound
 

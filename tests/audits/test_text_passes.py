@@ -19,7 +19,7 @@ from dosimeter.audits.text.files import load_model  # noqa: E402
 from dosimeter.audits.text.subject import Asked  # noqa: E402
 from dosimeter.models import black_box, hugging_face  # noqa: E402
 from dosimeter.models.token_pass import token_passes  # noqa: E402
-from dosimeter.training import devices  # noqa: E402
+from dosimeter.training import asking  # noqa: E402
 
 COUNT = 40
 
@@ -37,7 +37,7 @@ def sheet(coder):
 @pytest.mark.parametrize("make", [gpt2, llama])
 def test_bfloat16_is_reduced_in_single_precision(make, coder, sheet):
     """The logits have 8 bits, so scores move by some hundredths; the sums over the vocabulary add nothing to that."""
-    if not devices._has_bfloat16():
+    if not asking._has_bfloat16():
         pytest.skip("this processor stops a program at a product in bfloat16; `make test` sets ONEDNN_MAX_CPU_ISA")
     models = [make(len(coder), seed=seed).eval() for seed in (0, 1)]
     halves = [copy.deepcopy(model).to(torch.bfloat16) for model in models]
@@ -62,7 +62,7 @@ def test_bfloat16_is_reduced_in_single_precision(make, coder, sheet):
 
 
 def test_a_processor_that_stops_bfloat16_is_noticed(monkeypatch, coder, sheet):
-    monkeypatch.setattr(devices, "_has_bfloat16", lambda: False)
+    monkeypatch.setattr(asking, "_has_bfloat16", lambda: False)
     model = llama(len(coder)).to(torch.bfloat16)
     with pytest.raises(InputError, match=r"bfloat16.*model\.float\(\).*ONEDNN_MAX_CPU_ISA"):
         dm.audit_canaries(model, coder, sheet, score="loss")

@@ -19,7 +19,7 @@ from pyarrow import parquet
 
 import dosimeter as dm
 from dosimeter._validate import InputError
-from dosimeter.reading import most_bytes, read_columns
+from dosimeter.columns import most_bytes, read_columns
 
 MEGA = 1 << 20
 GIGA = 1 << 30

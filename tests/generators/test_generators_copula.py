@@ -11,8 +11,8 @@ from scipy.stats import spearmanr
 
 from dosimeter._validate import InputError
 from dosimeter.generators import GaussianCopula, check_copies, same_shape
-from dosimeter.generators.marginal import determined, marginal, pair_tables
-from dosimeter.generators.tabular import latent_correlation, shrunk
+from dosimeter.generators.table import determined, pair_tables
+from dosimeter.generators.tabular import latent_correlation, marginal, shrunk
 
 SAMPLE = 20_000
 ALMOST_NEVER = 1e-6  # the chance that a correct generator fails one of the frequency tests

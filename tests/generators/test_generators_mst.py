@@ -100,7 +100,7 @@ def test_the_domain_is_public_and_takes_other_values(members):
 def test_noise_and_edges_spend_the_budget():
     """Each stage has a third of ρ: the noise that was drawn for one column has the deviation √(3p/2ρ)."""
     from dosimeter.generators import mst
-    from dosimeter.generators.marginal import pair_tables
+    from dosimeter.generators.table import pair_tables
 
     rho = mst.zcdp(1.0, 1e-5)
     assert rho + 2 * math.sqrt(rho * math.log(1e5)) == pytest.approx(1.0)

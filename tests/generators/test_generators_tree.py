@@ -11,8 +11,8 @@ from sklearn.metrics import mutual_info_score
 
 from dosimeter._validate import InputError
 from dosimeter.generators import TreeModel, same_shape
-from dosimeter.generators.marginal import bin_edges, marginal, mutual_information, pair_tables
-from dosimeter.generators.table import read_table
+from dosimeter.generators.table import mutual_information, pair_tables, read_table
+from dosimeter.generators.tabular import bin_edges, marginal
 from dosimeter.generators.tree import binned, cells_for, drawn, spanning_tree, tree_of
 
 SAMPLE = 20_000
@@ -44,7 +44,7 @@ def codes_of(seed, count=400):
 def test_pair_tables_are_the_counts_of_a_loop(seed, monkeypatch):
     codes, sizes = codes_of(seed)
     whole = pair_tables(codes, sizes)
-    monkeypatch.setattr("dosimeter.generators.marginal.BLOCK", 100)
+    monkeypatch.setattr("dosimeter.generators.table.BLOCK", 100)
     parts = pair_tables(codes, sizes)
     assert np.array_equal(whole.counts, parts.counts)
     for a, b in product(range(5), repeat=2):

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import dosimeter as dm
 from dosimeter.estimate import Estimate, Validity
-from dosimeter.estimators.bayesian import bayesian
 from dosimeter.estimators.ranked import ORDERS
+from dosimeter.estimators.with_assumptions import bayesian
 
 pytestmark = pytest.mark.slow
 

@@ -18,9 +18,9 @@ from dosimeter.accounting import account
 from dosimeter.audits import page as audit_page
 from dosimeter.audits.page import facts
 from dosimeter.audits.page.appendix import FIELDS
+from dosimeter.audits.page.evidence import headline_ends
 from dosimeter.audits.page.facts import TOLERABLE, Standing
-from dosimeter.audits.page.first import verdict_words
-from dosimeter.audits.page.roc import headline_ends
+from dosimeter.audits.page.write import verdict_words
 from dosimeter.audits.result import Audit
 from dosimeter.audits.scores import audit_scores
 from dosimeter.estimate import Validity

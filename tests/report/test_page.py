@@ -24,8 +24,8 @@ from dosimeter._validate import InputError
 from dosimeter.audits import page as audit_page
 from dosimeter.audits.page import facts
 from dosimeter.audits.page.appendix import FIELDS, MEANING, star_line
-from dosimeter.audits.page.first import BESIDE
-from dosimeter.audits.page.roc import roc_lines
+from dosimeter.audits.page.evidence import roc_lines
+from dosimeter.audits.page.write import BESIDE
 from dosimeter.audits.result import Audit, Metadata, Risk, StarCurve
 from dosimeter.audits.scores import audit_scores
 from dosimeter.estimate import Validity

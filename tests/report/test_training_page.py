@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dosimeter.audits import page as audit_page
-from dosimeter.audits.kinds import page_of
 from dosimeter.audits.one_run import audit_one_run
+from dosimeter.audits.page.facts import page_of
 from dosimeter.audits.result import Audit
 from dosimeter.audits.training import audit_training
 from dosimeter.engine import RunOptions

@@ -8,7 +8,7 @@ import pytest
 import sample_models
 
 from dosimeter import InputError, RunOptions, audit_training
-from dosimeter.training import Neighbour, Privacy, Recipe, devices, train_many
+from dosimeter.training import Neighbour, Privacy, Recipe, asking, train_many
 from dosimeter.training.draws import Draws
 from dosimeter.training.groups import started, train
 
@@ -156,7 +156,7 @@ def test_two_devices_contradict_each_other():
 def test_a_count_of_devices_is_kept(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    from dosimeter.training.devices import require_device
+    from dosimeter.training.asking import require_device
 
     require_device("cuda:1")
     with pytest.raises(InputError, match=r"cuda:2.*this machine has 2"):
@@ -202,11 +202,11 @@ def test_mixed_precision_keeps_the_clipping_norm(factory, strategy):
 
 
 def test_a_processor_that_stops_bfloat16_is_noticed_before_any_training(monkeypatch):
-    monkeypatch.setattr(devices, "_TRIAL", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
-    devices._has_bfloat16.cache_clear()
+    monkeypatch.setattr(asking, "_TRIAL", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
+    asking._has_bfloat16.cache_clear()
     with pytest.raises(InputError, match=r"bf16.*ONEDNN_MAX_CPU_ISA"):
         train_many(sample_models.dense_net, Recipe(steps=2, precision="bf16"), (X, Y), MEMBERS, [1, 2, 3])
-    devices._has_bfloat16.cache_clear()
+    asking._has_bfloat16.cache_clear()
 
 
 def test_mixed_precision_falls_to_a_path_that_can():

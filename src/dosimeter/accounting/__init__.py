@@ -1,7 +1,7 @@
 """Upper bounds: a mechanism as a value, accountants as functions of it, and the noise that a target needs."""
 
-from dosimeter.accounting.accountants import account
-from dosimeter.accounting.calibration import noise_for_advantage, noise_for_belief, noise_for_epsilon, noise_for_tpr
+from dosimeter.accounting.accountants import account, noise_for_epsilon
+from dosimeter.accounting.calibration import noise_for_advantage, noise_for_belief, noise_for_tpr
 from dosimeter.accounting.composition import advanced, naive
 from dosimeter.accounting.gdp import gdp_clt
 from dosimeter.accounting.mechanism import Composition, DpSgd, Gaussian, Guarantee, Neighbours, Sampling

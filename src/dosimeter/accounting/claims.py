@@ -32,7 +32,7 @@ from dosimeter.accounting.profile import REFERENCE_DELTA
 from dosimeter.estimate import Estimate, Validity, change, number, percent
 from dosimeter.estimators.claim import Profile
 from dosimeter.estimators.claim import claim as claim_of_runs
-from dosimeter.estimators.one_run import guess
+from dosimeter.estimators.ranked import guess
 from dosimeter.estimators.rates import Looks, uniform_looks
 from dosimeter.estimators.trade_off import TradeOffCurve, band_excess, recursion_rejects
 from dosimeter.evidence import Counts, OneRun

@@ -18,8 +18,7 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from dosimeter import _validate as check
-from dosimeter._validate import FloatArray, InputError, IntArray
-from dosimeter.attacks.signals import labels_of, matrix
+from dosimeter._validate import FloatArray, InputError, IntArray, labels_of, matrix
 
 WAYS = ("quantile", "neighbours", "class")
 FEWEST = 200  # records: with fewer, trees and neighbours say little of what is usual

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dosimeter import _validate as check
-from dosimeter._validate import FloatArray, InputError, IntArray
-from dosimeter.attacks.signals import Array, blocks, labels_of
+from dosimeter._validate import FloatArray, InputError, IntArray, labels_of
+from dosimeter.attacks.signals import Array, blocks
 
 KINDS = ("corners", "marginals")
 MOST_COLUMNS = 8192  # of ClipBKD: its matrix of products is that large squared

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter import _validate as check
-from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.attacks.signals import table
+from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray, table
 
 FOLDS = 5
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter import _validate as check
-from dosimeter._validate import FloatArray, InputError
-from dosimeter.attacks.signals import matrix, table
+from dosimeter._validate import FloatArray, InputError, matrix, table
 
 FEWEST = 40  # non-members: two leaves of the trees
 SMALLEST_SPREAD = 0.1  # as a share of the spread over all non-members

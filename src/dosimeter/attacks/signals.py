@@ -18,10 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dosimeter import _validate as check
-from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
+from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray, matrix
 
 Array = npt.NDArray[Any]
-LARGEST = 1e100  # squares of signals must stay far from the largest float
 CELLS = 1 << 17  # numbers of one block: its few temporaries stay in the cache
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 LOST = 1e-6  # a sum of squares that falls by more than this factor is summed again
@@ -65,40 +64,6 @@ def read_shadows(outputs: Any, included: Any, name: str = "outputs") -> tuple[Ar
     return signals, mask
 
 
-def matrix(name: str, values: Any, dimensions: tuple[int, ...] = (1, 2)) -> Array:
-    """Finite numbers in their own precision; names the first entry that is not."""
-    try:
-        array = np.asarray(values)
-    except (ValueError, TypeError, OverflowError):
-        raise InputError(f"{name} must be an array of numbers; its rows have mixed lengths.") from None
-    if array.dtype.kind not in "iuf":
-        raise InputError(f"{name} must hold numbers, got an array of type {array.dtype}; convert it to float first.")
-    if array.ndim not in dimensions:
-        shapes = " or ".join({1: "(records,)", 2: "(models, records)"}[size] for size in dimensions)
-        raise InputError(f"{name} must have shape {shapes}, got {array.shape}; reshape it.")
-    if array.size == 0:
-        raise InputError(f"{name} is empty, of shape {array.shape}; pass at least one model and one record.")
-    if np.ma.is_masked(values):
-        index = tuple(int(i) for i in np.argwhere(np.ma.getmaskarray(values))[0])
-        raise InputError(f"{name}{list(index)} is masked; remove the masked records first.")
-    with np.errstate(invalid="ignore"):
-        peak = max(float(array.max()), -float(array.min()))
-    if not peak <= LARGEST:
-        _refuse(name, array)
-    return array
-
-
-def _refuse(name: str, array: Array) -> None:
-    with np.errstate(invalid="ignore"):
-        bad = ~(np.abs(array) <= LARGEST)
-    index = tuple(int(i) for i in np.argwhere(bad)[0])
-    place = f"{name}[{', '.join(map(str, index))}]"
-    raise InputError(
-        f"{place} is {array[index]}, and {int(bad.sum())} of {array.size} values are not finite or beyond "
-        f"{LARGEST:g}; repair or remove these records first."
-    )
-
-
 def _mask(included: Any) -> BoolArray:
     try:
         mask = np.asarray(included)
@@ -116,28 +81,6 @@ def _mask(included: Any) -> BoolArray:
     return numbers.astype(bool)
 
 
-def labels_of(labels: Any, records: int, name: str = "labels") -> IntArray:
-    """Class codes of one label for each record."""
-    array = np.asarray(labels)
-    if array.shape != (records,):
-        raise InputError(f"{name} has shape {array.shape} for {records} records; pass one label for each record.")
-    if array.dtype.kind not in "biufUS":
-        raise InputError(f"{name} must hold numbers or strings, got type {array.dtype}; encode them first.")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        index = int(np.argmax(~np.isfinite(array)))
-        raise InputError(f"{name}[{index}] is {array[index]}; give every record a label.")
-    return np.unique(array, return_inverse=True)[1].astype(np.int64)
-
-
-def table(name: str, values: Any, columns: int | None = None) -> FloatArray:
-    """Features (records, columns) as float64; one column may come flat."""
-    array = matrix(name, values).astype(np.float64, copy=False)
-    array = array[:, None] if array.ndim == 1 else array
-    if columns is not None and array.shape[1] != columns:
-        raise InputError(f"{name} has {array.shape[1]} columns, expected {columns}; pass the same features everywhere.")
-    return array
-
-
 def blocks(records: int, models: int) -> Iterator[slice]:
     """Slices of records whose matrices of all models hold about `CELLS` numbers."""
     width = max(1, CELLS // max(1, models))
@@ -145,8 +88,6 @@ def blocks(records: int, models: int) -> Iterator[slice]:
 
 
 # --- moments of both sides --------------------------------------------------------------------------------
-
-
 class Moments(NamedTuple):
     """Of one side: how many models, their mean, their sum of squared deviations from it; (n,) or (K, n)."""
 
@@ -235,8 +176,6 @@ def _summed_again(signals: Array, own: BoolArray, lost: BoolArray) -> FloatArray
 
 
 # --- how many shadow models an attack needs ---------------------------------------------------------------
-
-
 class Need(NamedTuple):
     """The fewest shadow models with (`inside`) and without (`outside`) each record."""
 

@@ -23,7 +23,7 @@ from dosimeter.attacks.regression import quantile_regression
 from dosimeter.attacks.signals import Array, Need, counts, read_shadows, require_models
 from dosimeter.attacks.stacked import stacked_scores
 from dosimeter.attacks.threshold import WATSON_NEED, loss, watson, watson_rotated
-from dosimeter.attacks.white_box import LAST_LAYER, last_layer_gradient
+from dosimeter.attacks.white_box import LAST_LAYER, WhiteBox, last_layer_gradient
 
 SIGNAL = "signal"  # one number of the target model for each record
 SHADOWS = "shadow models"  # their signals, and which of them was trained on which record
@@ -366,8 +366,6 @@ MINIMUM: Mapping[str, Need] = MappingProxyType({form: need for row in _ROWS for 
 
 
 # --- every model as the target once -----------------------------------------------------------------------
-
-
 def leave_one_out(attack: str | Callable[..., Any], outputs: Any, included: Any, **options: Any) -> FloatArray:
     """Attack each of K models with the other K − 1 as its shadow models.
 
@@ -422,3 +420,10 @@ def _by_calls(attack: Callable[..., Any], signals: Array, mask: BoolArray, optio
             )
         scores[model] = row
     return scores
+
+
+def read_white_box(attack: Any) -> tuple[Any, WhiteBox | None]:
+    """The attack on signals, and the white-box attack that makes these, if `attack` is one."""
+    if isinstance(attack, str) and attack == LAST_LAYER:
+        attack = WhiteBox(last_layer_gradient, name=LAST_LAYER)
+    return (attack.attack, attack) if isinstance(attack, WhiteBox) else (attack, None)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dosimeter._validate import BoolArray, FloatArray, IntArray
-from dosimeter.attacks.signals import Array, Need, blocks, counts, labels_of, matrix, read_signals, require_models
+from dosimeter._validate import BoolArray, FloatArray, IntArray, labels_of, matrix
+from dosimeter.attacks.signals import Array, Need, blocks, counts, read_signals, require_models
 
 WATSON_NEED = Need(inside=0, outside=1)
 

@@ -126,10 +126,3 @@ def _norms(model: Any, records: npt.NDArray[Any], labels: npt.NDArray[Any]) -> F
                 square = square + delta.sum(1).square().sum(1)
     found: FloatArray = square.sqrt().cpu().numpy()
     return found
-
-
-def read_white_box(attack: Any) -> tuple[Any, WhiteBox | None]:
-    """The attack on signals, and the white-box attack that makes these, if `attack` is one."""
-    if isinstance(attack, str) and attack == LAST_LAYER:
-        attack = WhiteBox(last_layer_gradient, name=LAST_LAYER)
-    return (attack.attack, attack) if isinstance(attack, WhiteBox) else (attack, None)

@@ -1,6 +1,7 @@
 """What the results of audits are made of: frozen dataclasses that are attributes in code and objects in JSON.
 
-Here is what several kinds of audit have; what only one has stands in its folder: `audits/<kind>/result.py`.
+Here is what several kinds of audit have; what only one has stands in its folder, `audits/<kind>/result.py`, and what
+is made beside every headline in `assemble.py`.
 """
 
 from __future__ import annotations
@@ -11,22 +12,13 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Annotated, Any, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 from annotated_types import Interval, MinLen
 
 from dosimeter.estimate import plain
 
 __all__ = [
-    "Allowed",
-    "AllowedBelief",
-    "AllowedByGaussian",
-    "AllowedPrecision",
-    "AllowedReconstruction",
-    "AllowedTpr",
     "BlindHalf",
     "Count",
-    "Distributions",
     "ExposedRecord",
     "FailedTraining",
     "MaskCheck",
@@ -36,18 +28,13 @@ __all__ = [
     "Positive",
     "Provenance",
     "Rate",
-    "Risk",
-    "Roc",
     "ShiftEvidence",
     "StarCurve",
     "StoreEntry",
     "Subgroup",
     "Text",
-    "TnrAtFnr",
-    "TprAtFpr",
     "TrainingCounts",
     "known",
-    "numbers",
 ]
 
 MOST = 10**12  # records, runs, guesses
@@ -97,177 +84,6 @@ def _names_of(part: type) -> tuple[str, ...]:
 def known(value: float | None) -> float:
     """Give a number that a part may hold as None because it is infinite."""
     return math.inf if value is None else value
-
-
-def numbers(values: npt.ArrayLike) -> Numbers:
-    """Take a column of numbers as a part holds it: None for an infinite or missing one."""
-    return tuple(float(v) if np.isfinite(v) else None for v in np.asarray(values, float))
-
-
-# --- what was measured -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class TprAtFpr(Part):
-    """The measured TPR at one FPR, and a limit for the true one.
-
-    With the audit's confidence the test at `limit_threshold` has a true FPR of at most `fpr` and a true TPR of at least
-    `tpr_low`; without that threshold there is no limit.
-    """
-
-    fpr: Rate
-    tpr: Rate
-    tpr_low: Rate
-    threshold: float | None
-    limit_threshold: float | None = None
-
-    @property
-    def limit(self) -> float | None:
-        """The TPR that a test with this true FPR is sure to reach; None where no threshold could be placed for it."""
-        return None if self.limit_threshold is None else self.tpr_low
-
-
-@dataclass(frozen=True)
-class TnrAtFnr(Part):
-    """The measured TNR at one FNR, the other end of the ROC curve: non-members that are told for sure.
-
-    With the audit's confidence the test at `limit_threshold` has a true FNR of at most `fnr` and a true TNR of at least
-    `tnr_low`; without that threshold there is no limit.
-    """
-
-    fnr: Rate
-    tnr: Rate
-    tnr_low: Rate
-    threshold: float | None
-    limit_threshold: float | None = None
-
-    @property
-    def limit(self) -> float | None:
-        """The TNR that a test with this true FNR is sure to reach; None where no threshold could be placed for it."""
-        return None if self.limit_threshold is None else self.tnr_low
-
-
-@dataclass(frozen=True)
-class Roc(Part):
-    """The ROC curve, thinned for a screen, and its simultaneous lower band (`fpr_high`, `tpr_low`).
-
-    `tnr_at_fnr` is the other end of the same curve; files of older versions do not have it.
-    """
-
-    auc: Rate
-    threshold: Numbers
-    fpr: tuple[Rate, ...]
-    tpr: tuple[Rate, ...]
-    fpr_high: tuple[Rate, ...]
-    tpr_low: tuple[Rate, ...]
-    tpr_at_fpr: tuple[TprAtFpr, ...] = ()
-    tnr_at_fnr: tuple[TnrAtFnr, ...] = ()
-
-
-# --- what it means for a person ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class AllowedBelief(Part):
-    """How sure an attacker who was `prior` sure may become that a person is in the data."""
-
-    prior: Rate
-    belief: Rate
-
-
-@dataclass(frozen=True)
-class AllowedPrecision(Part):
-    """The share of accusations that may be right if a share `prior` of the accused are members."""
-
-    prior: Rate
-    ppv: Rate
-
-
-@dataclass(frozen=True)
-class AllowedTpr(Part):
-    """The share of members that may be found at one FPR."""
-
-    fpr: Rate
-    tpr: Rate
-    ppv: tuple[AllowedPrecision, ...] = ()
-
-
-@dataclass(frozen=True)
-class AllowedReconstruction(Part):
-    """The success that guessing a hidden attribute may have, and what it has without the model."""
-
-    baseline: Rate
-    success: Rate
-
-
-@dataclass(frozen=True)
-class AllowedByGaussian(Part):
-    """What a Gaussian mechanism of the same ε allows."""
-
-    mu: float | None
-    advantage: Rate
-    tpr: tuple[AllowedTpr, ...]
-
-
-@dataclass(frozen=True)
-class Allowed(Part):
-    """The most that any attack can do to a person if a guarantee (ε, δ) holds."""
-
-    epsilon: Positive | None
-    delta: float
-    advantage: Rate
-    belief: tuple[AllowedBelief, ...]
-    tpr: tuple[AllowedTpr, ...]
-    reconstruction: tuple[AllowedReconstruction, ...]
-    gaussian: AllowedByGaussian | None = None
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Allowed:
-        """Take what `identifiability.risk_from_epsilon` gives."""
-        gaussian = values["gaussian"]
-        return cls(
-            epsilon=values["epsilon"],
-            delta=values["delta"],
-            advantage=values["advantage"],
-            belief=tuple(AllowedBelief(**item) for item in values["belief"]),
-            tpr=tuple(
-                AllowedTpr(item["fpr"], item["tpr"], tuple(AllowedPrecision(**p) for p in item["ppv"]))
-                for item in values["tpr"]
-            ),
-            reconstruction=tuple(AllowedReconstruction(**item) for item in values["reconstruction"]),
-            gaussian=gaussian
-            and AllowedByGaussian(
-                plain(gaussian["mu"]), gaussian["advantage"], tuple(AllowedTpr(**item) for item in gaussian["tpr"])
-            ),
-        )
-
-
-@dataclass(frozen=True)
-class Risk(Part):
-    """What the audit means for a person.
-
-    `words` say which guarantees are excluded; `would_allow` is what one of the smallest size left would allow; `upper`
-    and `upper_words` are what the training's own guarantee allows, where it has one.
-    """
-
-    words: tuple[str, ...]
-    would_allow: Allowed | None = None
-    upper: Allowed | None = None
-    upper_words: tuple[str, ...] = ()
-
-
-# --- what the charts and tables show -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Distributions(Part):
-    """Densities of losses or scores between the edges of common bins."""
-
-    edges: Numbers
-    members: Numbers
-    nonmembers: Numbers
-    name: str = "loss"
-    threshold: float | None = None
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """The result of an audit as one value: its numbers, its guard, its metadata, and the risk of every record.
 
-The parts that it holds are in `parts.py`; what only one kind of audit has stands in `audits/<kind>/result.py`.
+The parts that it holds are in `parts.py`; what only one kind of audit has stands in `audits/<kind>/result.py`. A new
+kind is a folder with `result.py` (`DETAILS` and `METADATA`, two dataclasses) and `page.py` (`CHARTS` and `sections`),
+and a row in `KINDS`.
 """
 
 from __future__ import annotations
@@ -18,22 +20,17 @@ import numpy.typing as npt
 from dosimeter._files import naming, write_text
 from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.accounting import Guarantee, PrivacyRegion
+from dosimeter.audits.assemble import Allowed, Distributions, Risk, Roc, TnrAtFnr, TprAtFpr
 from dosimeter.audits.outputs import Outputs
 from dosimeter.audits.parts import (
-    Allowed,
     Count,
-    Distributions,
     ExposedRecord,
     FailedTraining,
     Part,
     Provenance,
-    Risk,
-    Roc,
     ShiftEvidence,
     StarCurve,
     Subgroup,
-    TnrAtFnr,
-    TprAtFpr,
     TrainingCounts,
 )
 from dosimeter.estimate import Estimate, percent, plain
@@ -41,6 +38,7 @@ from dosimeter.evidence import Scores
 from dosimeter.reading import strict_json
 
 __all__ = [
+    "KINDS",
     "SCHEMA",
     "Allowed",
     "Audit",
@@ -65,6 +63,15 @@ __all__ = [
 ]
 
 SCHEMA = 2  # the version of the files that are written
+KINDS = {  # every kind of audit: the folder with its `result.py`, and that with its `page.py`
+    None: ("scores", "model"),
+    "training": ("training", "training"),
+    "one-run": ("one_run", "one_run"),
+    "text": ("text", "text"),
+    "gradients": ("gradients", "gradients"),
+    "synthetic": ("synthetic", "synthetic"),
+    "members-only": ("members_only", "members_only"),
+}
 HARDLY_ANY = 0.05  # non-members that score as high, where an attack agrees that a record is exposed
 
 

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from typing import Annotated, Any, Literal, TypeAlias
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from dosimeter._validate import InputError, show
 from dosimeter.accounting import Guarantee, PrivacyRegion
 from dosimeter.audits.consistency import contradictions
-from dosimeter.audits.kinds import KINDS, result_of
 from dosimeter.audits.parts import Count, Positive, ShiftEvidence, Text
 from dosimeter.audits.result import (
+    KINDS,
     SCHEMA,
     Audit,
+    Details,
     Distributions,
     ExposedRecord,
     Guard,
@@ -33,11 +35,12 @@ from dosimeter.audits.result import (
 from dosimeter.audits.strict import checked
 from dosimeter.estimate import Estimate
 
-__all__ = ["READ", "SCHEMA", "AuditFile", "EstimateFile", "json_schema", "read"]
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["READ", "SCHEMA", "AuditFile", "EstimateFile", "json_schema", "read", "result_of"]
 
 READ = (1, 2)
-
-
 Json: TypeAlias = dict[str, object]  # an object of any fields
 
 
@@ -224,3 +227,9 @@ def json_schema() -> str:
     found["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     found["description"] = str(AuditFile.__doc__)
     return json.dumps(found, ensure_ascii=False, indent=2) + "\n"
+
+
+def result_of(kind: str | None) -> tuple[type[Details], type[Metadata]]:
+    """The classes of a kind's details and metadata."""
+    module = import_module(f"dosimeter.audits.{KINDS[kind][0]}.result")
+    return module.DETAILS, module.METADATA

@@ -84,7 +84,7 @@ def read_references(patterns: Sequence[str] | None, masks: Path | None, attack: 
 
 def _masks(file: Path, models: int) -> Any:
     from dosimeter._validate import InputError
-    from dosimeter.reading import read_columns
+    from dosimeter.columns import read_columns
 
     if file.suffix.lower() != ".npz":
         raise InputError(f"--reference-masks must be an .npz file, got {file}; write it with numpy.savez.")

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from dosimeter.estimate import Estimate, number, percent, plain
+from dosimeter.estimate import Estimate, Validity, number, percent, plain
+
+if TYPE_CHECKING:
+    from dosimeter.audits.result import Audit
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -99,3 +103,80 @@ def show_estimates(title: str, estimates: Sequence[Estimate]) -> None:
         out.print(f"[bold]{estimate.method}[/]: {estimate.claim}", markup=True)
         for warning in estimate.warnings:
             err.print(f"warning ({estimate.method}): {warning}", markup=False)
+
+
+def show_audit(result: Audit) -> None:
+    """What is proven, what was measured and what a guarantee would allow, apart; then every estimate, and warnings."""
+    headline, *others = result.estimates
+    err.print(str(result.guard), markup=False)
+    out.print(headline.claim, style="bold", markup=False)
+    _warn([headline])
+    confidence = percent(headline.confidence)
+    table(
+        f"Every estimate at δ = {headline.delta:g}, {confidence}",
+        ["method", "ε", "whose ε", "validity"],
+        [(e.method, _value(e), whose(e, result.metadata.unit), str(e.validity)) for e in result.estimates],
+    )
+    _listed((estimate.method, estimate.claim) for estimate in others)
+    if result.curve is not None:
+        table(
+            f"Measured by this attack: AUC {result.curve.auc:.4f}",
+            ["FPR", "TPR measured", f"true TPR at least ({confidence} each)"],
+            [_rates(point.fpr, point.tpr, point.limit) for point in result.curve.tpr_at_fpr],
+        )
+        if result.curve.tnr_at_fnr:
+            table(
+                "The other end: non-members that are told for sure",
+                ["FNR", "TNR measured", f"true TNR at least ({confidence} each)"],
+                [_rates(point.fnr, point.tnr, point.limit) for point in result.curve.tnr_at_fnr],
+            )
+    _words("Proven", result.risk.words)
+    if result.region is not None:
+        out.print(str(result.region), markup=False)
+    _words("Allowed by the guarantee", result.risk.upper_words)
+    _warn(others, known=headline.warnings)
+    for warning in result.metadata.warnings:
+        err.print(f"note: {warning}", markup=False, soft_wrap=True)
+
+
+def _warn(estimates: Sequence[Estimate], known: Sequence[str] = ()) -> None:
+    """Each warning once, with the methods that it belongs to; those that were `known` are not said again."""
+    methods: dict[str, list[str]] = {}
+    for estimate in estimates:
+        for warning in estimate.warnings:
+            if warning not in known:
+                methods.setdefault(warning, []).append(estimate.method)
+    for warning, names in methods.items():
+        err.print(f"warning ({', '.join(dict.fromkeys(names))}): {warning}", markup=False, soft_wrap=True)
+
+
+def _words(heading: str, lines: Sequence[str]) -> None:
+    if lines:
+        out.print(heading, style="bold", markup=False)
+        _listed(("·", line) for line in lines)
+
+
+def _rates(*shown: float | None) -> tuple[str, ...]:
+    """A rate, the one measured at it, and what a test with the first as its true rate is sure to reach."""
+    return tuple("no limit" if rate is None else f"{100 * rate:.3g} %" for rate in shown)
+
+
+def _value(estimate: Estimate) -> str:
+    """A bound as "≥ 1.7", a metric with its interval as "4.8 [3.6, 5.8]", a measurement alone."""
+    if not estimate.details.get("measurable", True):
+        return "cannot tell"
+    if estimate.validity == Validity.MEASUREMENT:
+        return number(estimate.epsilon)
+    if estimate.epsilon == estimate.low:
+        return interval(estimate)
+    return f"{number(estimate.epsilon)} {interval(estimate)}"
+
+
+def _listed(lines: Iterable[tuple[str, str]]) -> None:
+    """Paragraphs with their labels in the margin."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True, style="bold")
+    grid.add_column()
+    for label, text in lines:
+        grid.add_row(label, Text(text))
+    out.print(grid)

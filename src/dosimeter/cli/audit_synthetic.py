@@ -99,7 +99,7 @@ def audit_synthetic(
 def _read(real: Path, synthetic: Path, holdout: Path, group: str | None) -> tuple[list[Any], Any]:
     """The columns of the three files, and the persons behind members and held-out records."""
     from dosimeter._validate import InputError
-    from dosimeter.reading import read_columns
+    from dosimeter.columns import read_columns
 
     sides = [read_columns(path, missing=True) for path in (real, synthetic, holdout)]
     if group is None:

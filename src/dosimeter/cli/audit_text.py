@@ -54,7 +54,7 @@ def audit_text(
     from dosimeter.accounting import DpSgd
     from dosimeter.audits.text.files import load_model, load_tokenizer
     from dosimeter.audits.text.run import audit_canaries, read_sheet
-    from dosimeter.cli.audit import show_audit
+    from dosimeter.cli._shared import show_audit
 
     found = read_sheet(sheet, expected_hash)
     coder = load_tokenizer(tokenizer or model, base)

@@ -31,9 +31,8 @@ def estimate(
     finds ε in [0.2952, 1.489] with 95 % confidence; with --method bayesian it is [0.5218, 1.267].
     """
     from dosimeter import _validate as check
-    from dosimeter.estimators.bayesian import bayesian
-    from dosimeter.estimators.gaussian import gaussian
     from dosimeter.estimators.rates import clopper_pearson, jeffreys
+    from dosimeter.estimators.with_assumptions import bayesian, gaussian
     from dosimeter.evidence import Counts
 
     methods = {"clopper-pearson": clopper_pearson, "jeffreys": jeffreys, "bayesian": bayesian, "gaussian": gaussian}

@@ -39,9 +39,9 @@ def panoramia(
     measures ε̃ = 2.15 and shows the two bounds that it is the difference of.
     """
     from dosimeter.cli.one_run import guesses_option
+    from dosimeter.columns import pick, read_columns
     from dosimeter.estimators.panoramia import panoramia as estimate
     from dosimeter.evidence import OneRun
-    from dosimeter.reading import pick, read_columns
 
     columns = read_columns(file)
     pick(columns, file, ("attack", "included") if real_nonmembers else ("baseline", "attack", "included"))

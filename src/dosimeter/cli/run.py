@@ -140,7 +140,7 @@ def _run(
     config: Config, store: Store, base: Path, page: Path | None, stem: str, *, dry_run: bool, quiet: bool, json: bool
 ) -> None:
     from dosimeter._files import write_text
-    from dosimeter.cli.audit import show_audit
+    from dosimeter.cli._shared import show_audit
     from dosimeter.pipelines.launch import launch
     from dosimeter.pipelines.subjects import subject
 

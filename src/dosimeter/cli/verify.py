@@ -74,8 +74,8 @@ def _summary(valid: bool, wrong: int) -> str:
 
 def read_data(path: Path, audit: Audit) -> Scores | OneRun:
     """The data of an audit, as its headline says that it was drawn."""
+    from dosimeter.columns import read_columns
     from dosimeter.evidence import OneRun, Scores
-    from dosimeter.reading import read_columns
 
     game = next((e.details["game"] for e in audit.estimates if "game" in e.details), None)
     if "included" in read_columns(path):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dosimeter._validate import InputError, show
-from dosimeter.reading import Columns, parquet_table, read_columns
+from dosimeter.columns import Columns, parquet_table, read_columns
 
 MEGA = 1 << 20
 _MOST_MEMBERS = 10_000

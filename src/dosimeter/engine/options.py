@@ -11,7 +11,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.engine.store import Store
 
-__all__ = ["RunKeywords", "RunOptions"]
+__all__ = ["RunKeywords", "RunOptions", "own_keywords"]
 
 
 @dataclass(frozen=True)
@@ -110,3 +110,9 @@ class RunKeywords(TypedDict, total=False):
     progress: bool
     device: str | None
     batch_size: int | None
+
+
+def own_keywords(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split the options of an audit into its own, with their defaults, and those that say where it runs."""
+    own = {name: options.get(name, default) for name, default in defaults.items()}
+    return own, {name: value for name, value in options.items() if name not in defaults}

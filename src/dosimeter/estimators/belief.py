@@ -19,9 +19,9 @@ from dosimeter import _validate as check
 from dosimeter import geometry
 from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent, plain
-from dosimeter.estimators.gaussian import ASSUMPTION, mu_from_rates
 from dosimeter.estimators.limits import clopper_pearson_limits
 from dosimeter.estimators.lower_bound import lower_bound
+from dosimeter.estimators.with_assumptions import ASSUMPTION, mu_from_rates
 from dosimeter.evidence import Scores
 
 CONVERSIONS = ("gaussian", "classic", "generic")

@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -25,7 +25,7 @@ from dosimeter import geometry
 from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.estimate import Estimate, Validity, number, percent, proven
 from dosimeter.estimators.lower_bound import lower_bound
-from dosimeter.estimators.ranked import fewest_right, logit_bound, rank_betting, ranked
+from dosimeter.estimators.ranked import Guesses, guess, logit_bound, rank_betting, ranked
 from dosimeter.evidence import MOST_RECORDS, OneRun
 
 TERMS = ("smaller", "steinke", "coupling")
@@ -34,33 +34,7 @@ SCANS = ("learned", "ranked")
 STEPS = 5000  # of the f-DP recursion, which nearly always stops after about 50; cutting it short is conservative
 
 
-class Guesses(NamedTuple):
-    """The guesses of a one-run audit at a fixed number of guesses, and how many were right."""
-
-    k_in: int
-    k_out: int
-    correct: int
-    cut_tied: bool
-
-
-# --- guesses at a fixed number, decided without the labels -------------------------------------------------
-
-
-def guess(evidence: OneRun, *, k_in: int, k_out: int) -> Guesses:
-    """Guess "in" for the k_in highest scores and "out" for the k_out lowest; count the right ones.
-
-    Where a cut parts equal scores, as few of them as possible are taken to be right.
-    """
-    right_in, right_out = fewest_right(evidence)
-    ordered, total = np.sort(evidence.scores)[::-1], evidence.total
-    cuts = [cut for cut in (k_in, total - k_out) if 0 < cut < total]
-    tied = any(bool(ordered[cut - 1] == ordered[cut]) for cut in cuts)
-    return Guesses(k_in, k_out, int(right_in[k_in] + right_out[k_out]), tied)
-
-
 # --- the binomial tail with a δ-term ----------------------------------------------------------------------
-
-
 def _tail(least: float, trials: float, miss: float) -> float:
     """P[Bin(trials, 1 − miss) ≥ least]."""
     if least <= 0:
@@ -249,8 +223,6 @@ def _check_guesses(records: Any, guesses: Any, correct: Any) -> tuple[int, int, 
 
 
 # --- f-DP in one run --------------------------------------------------------------------------------------
-
-
 def one_run_mu_bound(*, records: int, guesses: int, correct: int, confidence: float = 0.95) -> float:
     """The largest μ that is rejected by the f-DP recursion for μ-Gaussian DP (Mahloujifar et al. 2025).
 
@@ -292,8 +264,6 @@ def _mu_rejected(mu: FloatArray, records: int, guesses: int, correct: int, level
 
 
 # --- the audit --------------------------------------------------------------------------------------------
-
-
 def one_run(
     evidence: OneRun,
     *,

@@ -17,8 +17,7 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
 from dosimeter.estimate import Estimate, Validity, claim_of_bound, number, percent
-from dosimeter.estimators.one_run import guess
-from dosimeter.estimators.ranked import logit_bound, ranked, score_order
+from dosimeter.estimators.ranked import guess, logit_bound, ranked, score_order
 from dosimeter.estimators.walk import checkpoints, local_levels
 from dosimeter.evidence import OneRun
 

@@ -23,8 +23,7 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
 from dosimeter.estimate import Estimate, Validity, proven
-from dosimeter.estimators.coin_sum import CoinSum
-from dosimeter.estimators.propensity_run import PropensityRun
+from dosimeter.estimators.propensity_run import CoinSum, PropensityRun
 from dosimeter.estimators.walk import BAND_EDGES
 
 STEP = 0.04  # of log-odds: guesses within one step are counted together, at the upper end of it

@@ -42,8 +42,6 @@ from dosimeter.evidence import MOST_RECORDS, OneRun
 # are fair at q, has wealth W_k(l) = Π(1 + l(X/q − 1)) after k guesses; averaged over l it ever reaches 1/α with
 # probability at most α (Ville). With δ > 0 guesses that are right through δ alone are m·δ/(1+e^ε) on average; so j
 # right guesses are counted as wrong, and the level pays for P[there are more than j] ≤ m·δ/((1+e^ε)(j+1)).
-
-
 STAKES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
 _DELTA_SHARE = 0.5  # the allowance is the least one whose failure costs no more than this share of the level
 
@@ -187,7 +185,6 @@ def rank_betting(
 
 
 # --- the ranked walk ---------------------------------------------------------------------------------------
-
 ORDERS = ("mixed", "two-sided", "in", "out")
 _SHARES = {
     "mixed": {"two-sided": 0.7, "in": 0.15, "out": 0.15},
@@ -382,3 +379,25 @@ def largest_provable(records: int, delta: float, alpha: float, *, order: str = "
         _best_look(name, points, points, _Level(records, delta * _delta_factor(name), share * alpha)).epsilon
         for name, share in _SHARES[order].items()
     )
+
+
+class Guesses(NamedTuple):
+    """The guesses of a one-run audit at a fixed number of guesses, and how many were right."""
+
+    k_in: int
+    k_out: int
+    correct: int
+    cut_tied: bool
+
+
+# --- guesses at a fixed number, decided without the labels -------------------------------------------------
+def guess(evidence: OneRun, *, k_in: int, k_out: int) -> Guesses:
+    """Guess "in" for the k_in highest scores and "out" for the k_out lowest; count the right ones.
+
+    Where a cut parts equal scores, as few of them as possible are taken to be right.
+    """
+    right_in, right_out = fewest_right(evidence)
+    ordered, total = np.sort(evidence.scores)[::-1], evidence.total
+    cuts = [cut for cut in (k_in, total - k_out) if 0 < cut < total]
+    tied = any(bool(ordered[cut - 1] == ordered[cut]) for cut in cuts)
+    return Guesses(k_in, k_out, int(right_in[k_in] + right_out[k_out]), tied)

@@ -4,11 +4,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dosimeter.generators.checks import check_copies, copied, same_shape
-from dosimeter.generators.choose import choose
 from dosimeter.generators.images import PcaMixture
 from dosimeter.generators.nearest import nearest_members
 from dosimeter.generators.own import GeneratedFile, OwnSampler
-from dosimeter.generators.protocol import Choice, Fitted, Generator, Members, read_members
+from dosimeter.generators.protocol import Choice, Fitted, Generator, Members, choose, read_members
 from dosimeter.generators.smoothed import SmoothedBootstrap
 from dosimeter.generators.tabular import GaussianCopula
 from dosimeter.generators.text import NGram

@@ -25,9 +25,8 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray, require
-from dosimeter.generators.marginal import PairTables, mutual_information, pair_tables
 from dosimeter.generators.protocol import Members, require_members, streams
-from dosimeter.generators.table import Column, MemberTable, read_table
+from dosimeter.generators.table import Column, MemberTable, PairTables, mutual_information, pair_tables, read_table
 from dosimeter.generators.tree import Binned, FittedTree, discretised, spanning_tree, tree_of
 
 

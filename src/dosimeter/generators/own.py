@@ -13,10 +13,11 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._validate import InputError, IntArray, show
+from dosimeter.columns import pick, read_columns
 from dosimeter.generators.checks import same_shape
 from dosimeter.generators.protocol import Members, check_count, joined, read_members, streams
 from dosimeter.generators.table import is_absent
-from dosimeter.reading import pick, read_columns, read_text
+from dosimeter.reading import read_text
 from dosimeter.records import take
 
 _LABELS = ("label", "y")

@@ -15,9 +15,9 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, IntArray
-from dosimeter.generators.marginal import Marginal, bin_edges, marginal, mutual_information, pair_tables
 from dosimeter.generators.protocol import check_count, joined, require_members, streams
-from dosimeter.generators.table import Column, MemberTable, read_table
+from dosimeter.generators.table import Column, MemberTable, mutual_information, pair_tables, read_table
+from dosimeter.generators.tabular import Marginal, bin_edges, marginal
 
 MOST_BINS = 64
 CELL = 5  # members that a cell of a two-way table of two binned columns has in the mean

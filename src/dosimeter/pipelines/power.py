@@ -11,11 +11,10 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter.estimate import Estimate
-from dosimeter.estimators.bayesian import bayesian
-from dosimeter.estimators.gaussian import gaussian
 from dosimeter.estimators.lower_bound import largest_provable, lower_bound
 from dosimeter.estimators.one_run import one_run, one_run_bound
 from dosimeter.estimators.rates import clopper_pearson
+from dosimeter.estimators.with_assumptions import bayesian, gaussian
 from dosimeter.evidence import Counts, OneRun, Scores, fair_coins
 from dosimeter.geometry import mu_from_epsilon
 

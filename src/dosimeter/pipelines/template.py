@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from dosimeter._validate import InputError
+from dosimeter.columns import Columns, listed, read_columns
 from dosimeter.pipelines.config import TAKES
 from dosimeter.pipelines.keys import Key, keys
-from dosimeter.reading import Columns, listed, read_columns
-from dosimeter.records.reader import LABEL_COLUMNS
+from dosimeter.records.sources import LABEL_COLUMNS
 
 __all__ = ["template", "template_for"]
 

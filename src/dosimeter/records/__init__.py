@@ -1,12 +1,13 @@
 """Records and labels, read in one place: (X, y) in arrays, files and torch datasets; some of them; a fingerprint."""
 
-from dosimeter.records.forms import (
+from dosimeter.records.reader import (
     KINDS,
     Array,
     array,
     class_codes,
     class_numbers,
     count,
+    dataset,
     fetched,
     fingerprint,
     joined,
@@ -14,10 +15,12 @@ from dosimeter.records.forms import (
     labels,
     missing_values,
     numbers,
+    pair,
+    parted,
     take,
     targets,
 )
-from dosimeter.records.reader import dataset, file_labels, pair, parted, unmasked
+from dosimeter.records.sources import file_labels, unmasked
 
 __all__ = [
     "KINDS",

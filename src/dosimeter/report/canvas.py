@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 from xml.etree import ElementTree
 
-from dosimeter._validate import require
+from dosimeter import _validate as check
+from dosimeter._validate import InputError, require
+from dosimeter.reading import writing
 
 # --- colours and type ---------------------------------------------------------------------------------------
 
@@ -229,3 +232,28 @@ def _empty(element: ElementTree.Element) -> bool:
 
 
 ElementTree.register_namespace("svg", SVG)
+
+
+FORMATS = ("png", "svg")
+
+
+def write_pictures(
+    specs: Mapping[str, Spec], folder: str | Path, *, scale: float = 2.0, formats: Iterable[str] = ("png",)
+) -> list[Path]:
+    """Write each specification to a folder under its name, as PNG or SVG, without a browser; returns the files."""
+    vl = require("vl_convert", extra="report", caller="report.write_png")
+    scale = check.within("scale", scale, 0.1, 10.0, "pass the number of pixels for each point, e.g. 2")
+    wanted = [check.choice("formats", kind, FORMATS) for kind in ((formats,) if isinstance(formats, str) else formats)]
+    target = Path(folder)
+    if target.exists() and not target.is_dir():
+        raise InputError(f"folder {check.show(str(folder))} is a file; give the name of a folder.")
+    target.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, spec in specs.items():
+        for kind in wanted:
+            file = target / f"{name}.{kind}"
+            image = vl.vegalite_to_png(spec, scale=scale) if kind == "png" else vl.vegalite_to_svg(spec).encode("utf-8")
+            with writing(file):
+                file.write_bytes(image)
+            written.append(file)
+    return written

@@ -21,14 +21,12 @@ from dosimeter.audits.scores import audit_scores
 from dosimeter.audits.training import audit_training
 from dosimeter.engine import RunOptions
 from dosimeter.estimate import Estimate, Validity
-from dosimeter.estimators.advantage import advantage
-from dosimeter.estimators.bayesian import bayesian
 from dosimeter.estimators.claim import claim
-from dosimeter.estimators.gaussian import gaussian
 from dosimeter.estimators.lower_bound import lower_bound
 from dosimeter.estimators.one_run import one_run
 from dosimeter.estimators.ranked import ranked
-from dosimeter.estimators.rates import clopper_pearson, jeffreys
+from dosimeter.estimators.rates import advantage, clopper_pearson, jeffreys
+from dosimeter.estimators.with_assumptions import bayesian, gaussian
 from dosimeter.evidence import OneRun, Scores
 from dosimeter.geometry import epsilon_from_mu
 from dosimeter.selftest.mechanisms import (

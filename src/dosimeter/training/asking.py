@@ -1,19 +1,21 @@
-"""Ask a trained model: a method, a function, or a torch module on any device, which is left as it was found."""
+"""Ask a trained model: a method, a function, or a torch module, which is left as it was found; and on which device."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dosimeter import _validate as check
 from dosimeter._validate import InputError, show
 from dosimeter.training.chain import torch_module
-from dosimeter.training.devices import check_bfloat16
 
 AT_ONCE = 1024  # records that a module is asked about, where nobody says
 
@@ -152,3 +154,72 @@ def to_tensor(rows: Any, module: Any, device: Any) -> Any:
     kept = rows.dtype in (torch.int32, torch.int64)
     wanted = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
     return rows.to(device=device, dtype=rows.dtype if kept else wanted)
+
+
+KINDS = ("cpu", "cuda", "mps", "xpu")
+
+
+def device_kind(name: str | None) -> str:
+    """The kind of a device, e.g. "cuda" of "cuda:1"; None is the CPU."""
+    return "cpu" if name is None else name.partition(":")[0]
+
+
+def check_device_name(value: Any) -> str | None:
+    """A name that torch gives to a device, or None; whether there is one here is another question."""
+    if value is None:
+        return None
+    kind, _, number = value.partition(":") if isinstance(value, str) else ("", "", "")
+    if kind not in KINDS or (":" in value and not number.isdecimal()):
+        raise InputError(f"device must be one of {', '.join(KINDS)}, e.g. 'cuda:1', got {check.show(value)}; pass one.")
+    return str(value)
+
+
+def require_device(name: str | None, precision: str | None = None) -> None:
+    """Refuse a device that this machine does not have, and a precision that would stop the program on it."""
+    kind = device_kind(check_device_name(name))
+    if kind == "cpu":
+        if precision == "bf16":
+            check_bfloat16("precision='bf16'", "pass precision='float32'")
+        return
+    torch = torch_module()
+    found = getattr(torch, kind)
+    count = int(found.device_count()) if found.is_available() else 0
+    assert name is not None
+    if count == 0:
+        raise InputError(
+            f"device={name!r} asks for a GPU, and torch {torch.__version__} finds none of that kind on this machine; "
+            "pass device='cpu', or install the driver and a torch that is built for it."
+        )
+    number = int(name.partition(":")[2] or 0)
+    if number >= count:
+        raise InputError(f"device={name!r}, but this machine has {count} of that kind, counted from 0; pass another.")
+
+
+def check_bfloat16(what: str, remedy: str) -> None:
+    """Refuse products in bfloat16 on a processor that would stop the program at the first one."""
+    if not _has_bfloat16():
+        raise InputError(
+            f"{what}, but a product in bfloat16 stops a program on this processor (some virtual machines announce AMX "
+            f"and forbid it); {remedy}, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 before Python starts."
+        )
+
+
+_TRIAL = """
+import torch
+layer = torch.nn.Linear(64, 64)
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    found = layer(torch.ones(16, 64))
+found.float().sum().backward()
+"""
+
+
+@cache
+def _has_bfloat16() -> bool:
+    """Whether a process of its own survives a product in bfloat16: an illegal instruction cannot be caught."""
+    done = subprocess.run([sys.executable, "-c", _TRIAL], capture_output=True, check=False)
+    return done.returncode >= 0
+
+
+def gpus_of(name: str | None) -> int:
+    """How many GPUs a task on this device takes."""
+    return 0 if device_kind(name) == "cpu" else 1

@@ -14,10 +14,9 @@ from dosimeter import engine as engines
 from dosimeter._validate import BoolArray, InputError
 from dosimeter.engine import Store, Task
 from dosimeter.training import arguments, groups
-from dosimeter.training.asking import Observed
+from dosimeter.training.asking import Observed, device_kind, gpus_of, require_device
 from dosimeter.training.cargo import Cargo, packed
 from dosimeter.training.chain import torch_module
-from dosimeter.training.devices import device_kind, gpus_of, require_device
 from dosimeter.training.groups import Factory, TrainGroup
 from dosimeter.training.identity import Identity, identity
 from dosimeter.training.neighbour import Neighbour, Transcript

@@ -25,9 +25,8 @@ from dosimeter.engine import Result, Store, Task
 from dosimeter.engine.work import KilledError, killed, signal_name
 from dosimeter.records import array, pair
 from dosimeter.training import arguments
-from dosimeter.training.asking import Observed, observed, predictor_of
+from dosimeter.training.asking import Observed, gpus_of, observed, predictor_of, require_device
 from dosimeter.training.cargo import Arrays, Cargo, packed, unpacked
-from dosimeter.training.devices import gpus_of, require_device
 from dosimeter.training.identity import Identity, ambient, identity
 from dosimeter.training.reach.sources import file_hash
 

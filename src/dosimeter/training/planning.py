@@ -14,8 +14,8 @@ from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.engine.work import cores
 from dosimeter.training import convolutional, functional
+from dosimeter.training.asking import device_kind
 from dosimeter.training.chain import chain, mixes_records, obstacle, torch_module
-from dosimeter.training.devices import device_kind
 from dosimeter.training.draws import Draws
 from dosimeter.training.groups import one_thread, tensor, train
 from dosimeter.training.recipe import Recipe

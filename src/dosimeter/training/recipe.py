@@ -13,7 +13,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.accounting import DpSgd, Sampling
 from dosimeter.evidence import fair_coins, fresh_seed
-from dosimeter.training.devices import check_device_name, device_kind
+from dosimeter.training.asking import check_device_name, device_kind
 
 OPTIMISERS = ("sgd", "adam", "adamw")
 SCHEDULES = ("constant", "cosine", "one-cycle")

@@ -35,7 +35,7 @@ from dosimeter.audits.members_only.result import (
     TargetResult,
 )
 from dosimeter.estimate import Estimate, number, percent
-from dosimeter.estimators.one_run import one_run
+from dosimeter.estimators.lower_bound import proven_epsilon
 from dosimeter.estimators.panoramia import bound_curve, panoramia
 from dosimeter.estimators.ranked import logit_bound
 
@@ -316,7 +316,7 @@ class Measurement:
             auc=attack.auc,
             first_part=attack.first_part,
             verdict=test,
-            one_run=one_run(coin_evidence(*attack, seed=self.coins), delta=0.0, confidence=self.confidence).epsilon,
+            one_run=proven_epsilon(coin_evidence(*attack, seed=self.coins), delta=0.0, confidence=self.confidence),
             throws=DifferenceRange(float(low), float(middle), float(high), draws.bounds.size),
             curve=recall_curve(attack, tail, self.coins),
         )

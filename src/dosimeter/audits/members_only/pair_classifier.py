@@ -1,25 +1,52 @@
 """Tell members from generated records: one classifier for baseline and attack, with the answers of other models.
 
-Baseline and attack are the same classifier on the same records. They differ only in the model whose answers they see:
-the baseline sees a reference model, the attack the target.
+`check_generator` says how well generated records pass for members. `propensity_bounds` bounds ε on the condition that
+the log-odds of a record say how likely it is a member. These are the mean over all baselines, each of which sees the
+records and a reference model. The same bound for each reference model in the target's place is the control: those never
+saw the audit members, so what is proven about them is an error of the log-odds. The largest of these is subtracted from
+every target's bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
-from dosimeter.attacks.references import reference
-from dosimeter.attacks.stacked import Scored, answers, content_scores, joined, stacked_out_of_fold, stacked_scores
+from dosimeter.attacks.stacked import (
+    Content,
+    Scored,
+    answers,
+    boosted,
+    class_columns,
+    content_scores,
+    has_torch,
+    joined,
+    quiet_fit,
+    stacked_out_of_fold,
+    stacked_scores,
+    token_columns,
+)
 from dosimeter.audits.members_only.records import AuditRecords, BothSides, RecordSet
+from dosimeter.audits.members_only.result import (
+    GeneratorCheck,
+    JudgeResult,
+    NearestMembers,
+    PropensityBin,
+    PropensityCheck,
+)
 from dosimeter.engine import RunOptions
+from dosimeter.estimate import Estimate, number
+from dosimeter.estimators.propensity import propensity_bound
+from dosimeter.estimators.propensity_run import PropensityRun, reliability
 from dosimeter.evidence import Scores
-from dosimeter.models import access
+from dosimeter.models import Outputs, access
 
 Trainer: TypeAlias = Callable[[Any, Any, int], Any]
 SHARED_REFERENCES = 2  # models that baseline and attack both see
@@ -194,3 +221,213 @@ def _stacked(first: Any, second: Any) -> Any:
         pandas: Any = import_module("pandas")
         return pandas.concat([first, second])
     return np.concatenate([first, second])
+
+
+DECIDES = 0.95  # the AUC of a judge above which the generator decides what is measured
+NO_NETWORK = (
+    "torch is not installed, so no convolutional network judged the generated images: trees alone may pass images that "
+    "such a network tells with certainty"
+)
+
+
+def check_generator(content: Scored, pairs: int, kind: str, nearest: NearestMembers | None) -> GeneratorCheck:
+    """What each judge of the content tells of the audit pairs, the members first."""
+    judges = tuple(
+        JudgeResult(judge.name, Scores(judge.audit[:pairs], judge.audit[pairs:]).auc) for judge in content.judges
+    )
+    auc = Scores(content.audit[:pairs], content.audit[pairs:]).auc
+    missing = NO_NETWORK if kind == "image" and not has_torch() else None
+    return GeneratorCheck(judges, content.counted, auc, auc > DECIDES, nearest, missing)
+
+
+def generator_warnings(check: GeneratorCheck) -> list[str]:
+    """What a reader must know of the generator before the number."""
+    found = []
+    if check.decides:
+        found.append(
+            f"without the model, members are told from generated records with an AUC of {check.auc:.3g}: the generator "
+            "decides most of the guesses, and where ε̃ is 0, ε̃ has no power; use a better generator, or real non-members"
+        )
+    if check.missing is not None:
+        found.append(check.missing)
+    return found
+
+
+UNCALIBRATED = "the baselines' chances do not agree with who the members are, so the condition of this bound fails"
+
+
+@dataclass(frozen=True, eq=False)
+class PropensityBounds:
+    """The bounds of every target, those that need the order of the log-odds alone, and the check of the log-odds."""
+
+    estimates: tuple[Estimate, ...]
+    ordered: tuple[float, ...]
+    check: PropensityCheck
+
+
+def propensity_bounds(attacks: Mapping[str, Pair], baselines: Sequence[Pair], confidence: float) -> PropensityBounds:
+    """Bound ε of each target from all pairs, every record with its own log-odds."""
+    controls = tuple(
+        propensity_bound(_evidence(own, [b for b in baselines if b is not own]), confidence=confidence).epsilon
+        for own in baselines
+        if len(baselines) > 1
+    )
+    slack = max(controls, default=0.0)
+    runs = [replace(_evidence(pair, baselines), slack=slack) for pair in attacks.values()]
+    agreed = reliability(runs[0], level=1.0 - confidence)
+    check = PropensityCheck(tuple(PropensityBin(*row) for row in agreed.bins), agreed.calibrated, controls)
+    estimates = tuple(
+        _labelled(propensity_bound(run, confidence=confidence), name if len(attacks) > 1 else "", check)
+        for name, run in zip(attacks, runs, strict=True)
+    )
+    ordered = tuple(propensity_bound(run.ordered(), confidence=confidence).epsilon for run in runs)
+    return PropensityBounds(estimates, ordered, check)
+
+
+def _evidence(attack: Pair, baselines: Sequence[Pair]) -> PropensityRun:
+    """What the attack says beyond the baselines, pair by pair; both give log-odds, so that they can be subtracted."""
+    odds: list[FloatArray] = [np.mean([pair[side] for pair in baselines], axis=0) for side in (0, 1)]
+    return PropensityRun.from_pairs((attack[0] - odds[0], attack[1] - odds[1]), (odds[0], odds[1]))
+
+
+def _labelled(estimate: Estimate, name: str, check: PropensityCheck) -> Estimate:
+    """The estimate with the target's name, and with what speaks against its condition."""
+    warnings = [] if check.calibrated else [UNCALIBRATED]
+    shown = max(check.controls, default=0.0)
+    if shown > 0:
+        warnings.append(
+            f"the same bound for a reference model that never saw these members is {number(shown)}, so models know "
+            "something of the records that the baselines do not; this was subtracted"
+        )
+    if not check.controls:
+        warnings.append("there are no reference models, so nothing shows how much a model without a leak would get")
+    return replace(
+        estimate,
+        claim=f"{name}: {estimate.claim}" if name else estimate.claim,
+        warnings=(*estimate.warnings, *warnings),
+        details={**estimate.details, "target": name or "model"},
+    )
+
+
+Asked: TypeAlias = Callable[[Content], FloatArray]
+IMAGE_EPOCHS = (6, 3, 12)
+WEIGHTS = (0.05, 0.2, 0.35, 0.4)  # of uniform, one, two and three words in a row
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+
+
+def reference(content: Content, *, seed: int, variant: int = 0) -> Asked:
+    """Train a model on records and labels; returns a function from records to the columns of what it says of them.
+
+    Tables: boosted trees or, for odd variants, a dense network; variants 2 and 3 of four are many deep trees, which
+    fit the records too closely, and a network that is stopped early on, which does not yet. Images: a convolutional
+    network that is trained shorter or longer, without torch a dense one. Texts: hashed words for a class, three words
+    in a row for none.
+    """
+    if content.kind == "text" and content.labels is None:
+        return _n_grams(content.records)
+    assert content.labels is not None  # the audit asks for labels of everything but texts
+    classes, codes = np.unique(content.labels, return_inverse=True)
+    if classes.size < 2:
+        return lambda asked: np.zeros((len(asked), 3))
+    fitted = _classifier(content, codes, classes.size, seed, variant)
+
+    def ask(asked: Content) -> FloatArray:
+        logits = fitted(asked)
+        assert asked.labels is not None
+        place = np.searchsorted(classes, asked.labels).clip(0, classes.size - 1)
+        known = classes[place] == asked.labels
+        columns = class_columns(Outputs(logits, "logits"), place)
+        columns[~known, 0] = columns[:, 0].max()  # a class that the training records lack
+        return columns
+
+    return ask
+
+
+def _classifier(content: Content, codes: IntArray, classes: int, seed: int, variant: int) -> Asked:
+    if content.kind == "image" and has_torch():
+        from dosimeter.attacks.image_classifier import image_classifier
+
+        epochs = IMAGE_EPOCHS[variant % len(IMAGE_EPOCHS)]
+        logits = image_classifier(content.records, codes, classes=classes, seed=seed, epochs=epochs)
+        return lambda asked: logits(asked.records)
+    if content.kind == "text":
+        from sklearn.feature_extraction.text import HashingVectorizer
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+
+        model: Any = make_pipeline(HashingVectorizer(ngram_range=(1, 2)), LogisticRegression(C=10.0, max_iter=200))
+        x: Any = content.records
+    else:
+        model = _tabular(seed, variant % 4) if content.kind == "tabular" else _dense(seed)
+        x = content.records.reshape(len(content), -1)
+    from threadpoolctl import threadpool_limits
+
+    quiet_fit(model, x, codes)
+
+    def logits_of(asked: Content) -> FloatArray:
+        rows = asked.records if asked.kind == "text" else asked.records.reshape(len(asked), -1)
+        with threadpool_limits(1):
+            return np.log(np.maximum(model.predict_proba(rows), 1e-12))
+
+    return logits_of
+
+
+def _tabular(seed: int, variant: int) -> Any:
+    if variant % 2:
+        return _dense(seed, short=variant == 3)
+    return boosted(seed, leaves=63, rounds=80) if variant else boosted(seed, leaves=15, rounds=80)
+
+
+def _dense(seed: int, *, short: bool = False) -> Any:
+    from sklearn.impute import SimpleImputer
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    length = {"max_iter": 8} if short else {"early_stopping": True, "n_iter_no_change": 3, "max_iter": 40}
+    network = MLPClassifier((64,), alpha=1e-3, random_state=seed, **length)
+    # boosted trees take missing values as they are, a network does not
+    return make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler(), network)
+
+
+def _n_grams(texts: list[str]) -> Asked:
+    """Interpolated frequencies of one, two and three words in a row; the words that the texts lack are one word."""
+    vocabulary: dict[str, int] = {}
+    words, starts = _numbers(texts, lambda word: vocabulary.setdefault(word, len(vocabulary) + 1))
+    size = len(vocabulary) + 1
+    tables = [np.unique(codes[inside], return_counts=True) for codes, inside in _codes(words, starts, size)]
+
+    def frequency(order: int, codes: IntArray) -> FloatArray:
+        keys, counts = tables[order]
+        if keys.size == 0:
+            return np.zeros(codes.size)
+        place = np.searchsorted(keys, codes).clip(0, keys.size - 1)
+        return np.where(keys[place] == codes, counts[place], 0).astype(np.float64)
+
+    def ask(asked: Content) -> FloatArray:
+        tokens, begins = _numbers(asked.records, lambda word: vocabulary.get(word, 0))
+        codes = _codes(tokens, begins, size)
+        seen = [frequency(order, code) for order, (code, _) in enumerate(codes)]
+        # How often the words before this one stood together: the frequency of the shorter n-gram, one place earlier.
+        before = [np.full(tokens.size, float(words.size)), np.roll(seen[0], 1), np.roll(seen[1], 1)]
+        mixed = np.full(tokens.size, WEIGHTS[0] / size)
+        for weight, (_, inside), times, context in zip(WEIGHTS[1:], codes, seen, before, strict=True):
+            mixed += weight * np.where(inside & (context > 0), times / np.maximum(context, 1.0), 0.0)
+        return token_columns(np.split(np.log(mixed), begins[1:]))
+
+    return ask
+
+
+def _numbers(texts: list[str], number: Callable[[str], int]) -> tuple[IntArray, IntArray]:
+    """The numbers of all words of all texts, and where each text begins; a text without a word has one unknown word."""
+    found = [[number(word) for word in _TOKEN.findall(text.lower())] or [0] for text in texts]
+    sizes = np.array([len(row) for row in found], np.int64)
+    return np.fromiter(chain.from_iterable(found), np.int64, int(sizes.sum())), np.cumsum(sizes) - sizes
+
+
+def _codes(words: IntArray, starts: IntArray, size: int) -> list[tuple[IntArray, BoolArray]]:
+    """Codes of the one, two and three words that end at each word, and whether they lie within one text."""
+    place = np.arange(words.size) - np.repeat(starts, np.diff(np.append(starts, words.size)))
+    pairs = np.roll(words, 1) * size + words
+    triples = np.roll(words, 2) * (size * size) + pairs
+    return [(words, place >= 0), (pairs, place >= 1), (triples, place >= 2)]

@@ -19,7 +19,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
 from dosimeter.attacks.labeler import label
 from dosimeter.attacks.stacked import Content
-from dosimeter.audits.members_only.generator_check import close_to_members
+from dosimeter.audits.members_only.close_images import close_to_members
 from dosimeter.audits.members_only.result import NearestMembers, RecordCounts
 from dosimeter.audits.shift.records import Records, read_records, record_hashes
 from dosimeter.engine import Store

@@ -19,7 +19,6 @@ import dosimeter
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.audits.assemble import risk_of
-from dosimeter.audits.members_only.generator_check import check_generator, generator_warnings
 from dosimeter.audits.members_only.measure import (
     FEWEST_REFERENCES,
     Baseline,
@@ -35,10 +34,13 @@ from dosimeter.audits.members_only.pair_classifier import (
     Answers,
     Pair,
     PairClassifier,
+    PropensityBounds,
     Trainer,
+    check_generator,
+    generator_warnings,
     pair_classifier,
+    propensity_bounds,
 )
-from dosimeter.audits.members_only.propensity import PropensityBounds, propensity_bounds
 from dosimeter.audits.members_only.real_nonmembers import RealAudit, audit_real, with_real_nonmembers
 from dosimeter.audits.members_only.records import AuditRecords, coin_evidence, split_records
 from dosimeter.audits.members_only.result import (
@@ -48,7 +50,7 @@ from dosimeter.audits.members_only.result import (
     MembersOnlyMetadata,
     TargetResult,
 )
-from dosimeter.audits.members_only.thesis import PROTOCOLS, ThesisAudit, read_protocol, thesis_audit
+from dosimeter.audits.members_only.thesis import PROTOCOLS, ThesisAudit, thesis_audit
 from dosimeter.audits.parts import ShiftEvidence
 from dosimeter.audits.result import Audit, Guard, TrainingCounts
 from dosimeter.engine import RunOptions
@@ -169,6 +171,18 @@ def audit_members_only(
         )
     told = _metadata(setup, records, seeds, division.get("splits", SPLITS))
     return _assembled(setup, records, measured, beyond, replace(told, name=name, notes=notes))
+
+
+def read_protocol(protocol: Any, helper_train: Any) -> None:
+    """Refuse a protocol that there is not, and a helper that could not be trained."""
+    if not isinstance(protocol, str) or protocol not in PROTOCOLS:
+        raise InputError(f"protocol must be 'honest' or 'thesis', got {protocol!r}; pass one of these.")
+    if helper_train is None:
+        return
+    if not callable(helper_train):
+        raise InputError(f"helper_train must be a function (X, y, seed) -> model, got {helper_train!r}; pass one.")
+    if protocol != "thesis":
+        raise InputError("helper_train trains the helper of protocol='thesis'; pass that too, or leave it out.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,18 +41,6 @@ class ThesisAudit:
     warnings: tuple[str, ...]
 
 
-def read_protocol(protocol: Any, helper_train: Any) -> None:
-    """Refuse a protocol that there is not, and a helper that could not be trained."""
-    if not isinstance(protocol, str) or protocol not in PROTOCOLS:
-        raise InputError(f"protocol must be 'honest' or 'thesis', got {protocol!r}; pass one of these.")
-    if helper_train is None:
-        return
-    if not callable(helper_train):
-        raise InputError(f"helper_train must be a function (X, y, seed) -> model, got {helper_train!r}; pass one.")
-    if protocol != "thesis":
-        raise InputError("helper_train trains the helper of protocol='thesis'; pass that too, or leave it out.")
-
-
 def helper_trainer(model: Any, given: Trainer | None) -> tuple[Trainer | None, str]:
     """How to train a helper as the target was trained, and in words; None for the small default model."""
     if given is not None:

@@ -1,57 +1,193 @@
-"""Which attack an audit makes, decided before the labels of the target are looked at, and what it finds.
+"""What the model is asked, and which attack is made of its answers: decided before the target's labels are looked at.
 
-With reference models the attack is chosen on the references. Without any, the signals are calibrated by those of other
-records: the scores are then a function of the model's answers and of the records, so no bound is weakened.
+With reference models the attack is chosen on the references, in `reference_attack`. Without any, the signals are
+calibrated by those of other records: the scores are then a function of the model's answers and of the records, so no
+bound is weakened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, cast
 
 import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
-from dosimeter.attacks import leave_one_out
 from dosimeter.attacks.calibration import FEWEST as FEWEST_CALIBRATED
 from dosimeter.attacks.table import CALIBRATED, SHADOW_ATTACKS
 from dosimeter.audits.model.pool import Pool
-from dosimeter.audits.model.question import signals_of
-from dosimeter.audits.model.references import ReferenceSignals
 from dosimeter.audits.result import Audit
 from dosimeter.audits.scores import audit_scores
-from dosimeter.audits.scores.result import AttackResult, ReferenceStrength, ScoresDetails, ScoresMetadata
+from dosimeter.audits.scores.result import AttackResult, ScoresDetails, ScoresMetadata
 from dosimeter.audits.shift.blind import features_of
 from dosimeter.audits.shift.records import read_records, thumbnails
-from dosimeter.audits.training.shadows import tallied
 from dosimeter.estimate import Validity
-from dosimeter.estimators.headline import rank_bins
 from dosimeter.estimators.limits import threshold_at_fpr
-from dosimeter.estimators.lower_bound import prove
 from dosimeter.evidence import OneRun, Scores
-from dosimeter.models import Losses
+from dosimeter.models import BlackBox, HardLabels, Losses, MultiLabel, Perturbation, Predictions, access
+from dosimeter.models.outputs import KINDS, Kind, Task
+from dosimeter.models.regression import standardised
+from dosimeter.records import take
 
 __all__ = [
+    "PLAIN",
+    "QUERIES",
     "At",
     "Attacked",
+    "Question",
     "Target",
     "attack_alone",
-    "attack_with_references",
+    "digests",
     "read_attack",
+    "read_question",
     "read_similar",
     "sides_of",
+    "signals_of",
 ]
+QUERIES = 32  # for each record, where a model gives labels alone
+MOST_QUERIES = 10_000
 
-ONLINE = ("rmia-online", "lira", "loss")  # InfoRMIA ranks the records of one model as RMIA does
-FEWEST = 6  # references: a target, its counterpart, and two with and two without each record to learn from
+
+@dataclass(frozen=True)
+class Question:
+    """How every model of an audit is asked.
+
+    `queries` is how often a model that gives labels alone is asked about each record, None for a model that gives
+    scores. `outputs` says what a function, module or file returns, where the caller said so.
+    """
+
+    task: Task = "classification"
+    queries: int | None = None
+    perturbation: Perturbation | None = None
+    outputs: Kind | None = None
+
+    @property
+    def signals_are_losses(self) -> bool:
+        """Whether attacks with references read minus the losses."""
+        return self.queries is None and self.task != "regression"
+
+    def box(self, model: Any, *, batch_size: int | None = None, device: Any = None) -> BlackBox:
+        """A model as it is asked."""
+        where: dict[str, Any] = {"batch_size": batch_size, "device": device}
+        if self.queries is not None:
+            return HardLabels(model, self.perturbation, queries=self.queries, **where)
+        if self.task == "regression":
+            return Predictions(model, **where)
+        if self.task == "multi-label":
+            return MultiLabel(model, outputs=self.outputs, **where)
+        return access(model, outputs=self.outputs, **where)
+
+    def ask(self, box: BlackBox, pool: Pool) -> tuple[Losses, Losses]:
+        """The losses of both sides.
+
+        Perturbed records are asked about in the order of their content, as the references are, so that each record is
+        perturbed alike for all models. The residuals of both sides are standardised together.
+        """
+        if self.queries is not None:
+            order = np.argsort(digests(pool), kind="stable")
+            X, y = pool.joined()
+            return _parted(box.losses(take(X, order), y[order]), order, len(pool.inside[1]))
+        inside, outside = box.losses(*pool.inside), box.losses(*pool.outside)
+        if self.task != "regression":
+            return inside, outside
+        residuals = signals_of((inside, outside))
+        values = standardised(residuals, np.concatenate([pool.inside[1], pool.outside[1]]) - residuals)
+        cut = inside.values.size
+        return replace(inside, values=values[:cut]), replace(outside, values=values[cut:])
+
+    def signals(self, model: Any, X: Any, y: Any) -> FloatArray:
+        """The signal of each record under a reference: log-odds of its label, or its residual.
+
+        A label that a reference never met gets the lowest log-odds.
+        """
+        box = self.box(model)
+        classes = None if self.task != "classification" or self.queries is not None else getattr(box, "classes", None)
+        if classes is None:
+            return _signals(box.losses(X, y))
+        met = np.isin(y, np.asarray(classes))
+        values = np.empty(met.size)
+        values[met] = -box.losses(take(X, np.flatnonzero(met)), y[met]).values
+        values[~met] = values[met].min()
+        return values
+
+
+PLAIN = Question()
+
+
+def read_question(
+    task: Task, pool: Pool, *, outputs: Any = None, queries: Any = None, seed: int
+) -> tuple[Question, tuple[str, ...]]:
+    """Check how the model may be asked, and what is worth a note on the page."""
+    if outputs != "labels":
+        if queries is not None:
+            raise InputError("queries counts questions to a model that gives labels alone; pass outputs='labels' too.")
+        stated = None if outputs is None else check.choice("outputs", outputs, (*KINDS, "labels"))
+        if stated is not None and task == "regression":
+            raise InputError(f"outputs is {stated!r}, but a regression predicts numbers; leave outputs out.")
+        return Question(task, outputs=cast(Kind | None, stated)), ()
+    if task != "classification":
+        raise InputError(f"outputs='labels' is for one class for each record, and the task is {task}; leave it out.")
+    if pool.labels is None:
+        raise InputError("outputs='labels' compares answers with true labels; pass (X, y).")
+    budget = QUERIES if queries is None else queries
+    asked = check.whole("queries", budget, 1, f"pass how often to ask about each record, e.g. {QUERIES}", MOST_QUERIES)
+    perturbation = None if asked == 1 else Perturbation.of(pool.joined()[0], seed)
+    note = (
+        f"the model was asked for labels alone, {asked} {'time' if asked == 1 else 'times'} for each record "
+        f"({asked * pool.size} questions)"
+    )
+    return Question(task, asked, perturbation), (note,)
+
+
+def signals_of(losses: tuple[Losses, Losses]) -> FloatArray:
+    """The signals of both sides, members first."""
+    return np.concatenate([_signals(side) for side in losses])
+
+
+def _signals(losses: Losses) -> FloatArray:
+    return -losses.values if losses.signals is None else losses.signals
+
+
+def _parted(losses: Losses, order: Any, members: int) -> tuple[Losses, Losses]:
+    """Losses of ordered records as those of the members and of the others."""
+    assert losses.correct is not None and losses.signals is not None
+    back = np.argsort(order)
+    values, correct, signals = losses.values[back], losses.correct[back], losses.signals[back]
+    return (
+        replace(losses, values=values[:members], correct=correct[:members], signals=signals[:members]),
+        replace(losses, values=values[members:], correct=correct[members:], signals=signals[members:]),
+    )
+
+
+def digests(pool: Pool) -> Any:
+    """A digest of each record with its label; equal records have equal ones."""
+    X, y = pool.joined()
+    rows = (row + _label_bytes(label) for row, label in zip(_rows(X), y, strict=True))
+    return np.array([hashlib.blake2b(row, digest_size=16).hexdigest() for row in rows])
+
+
+def _label_bytes(label: Any) -> bytes:
+    return np.ascontiguousarray(label).tobytes() if np.ndim(label) else str(label).encode()
+
+
+def _rows(X: Any) -> Iterator[bytes]:
+    """The content of each record."""
+    if hasattr(X, "iloc"):
+        from pandas.util import hash_pandas_object
+
+        return (int(value).to_bytes(8, "little") for value in hash_pandas_object(X, index=False))
+    if hasattr(X, "tocsr"):
+        return (X[i].indices.tobytes() + X[i].data.tobytes() for i in range(X.shape[0]))
+    if isinstance(X, list):
+        return (row.encode() if isinstance(row, str) else np.asarray(row).tobytes() for row in X)
+    return (np.ascontiguousarray(row).tobytes() for row in np.asarray(X))
+
+
 MOST_CELLS = 40_000_000  # of a table that records are compared in: a few hundred megabytes
-TRIED = 8  # references that are attacked to choose
 LOW = 0.01
-RESOLVED = 1e-4  # squared residuals, in usual ones, below which nothing is told apart
-MEDIAN_SQUARE = 0.4549  # of a standard normal
-FURTHEST = 300.0  # minus the log-likelihood of a residual, where exponentials of all models are still told apart
 
 
 def read_attack(attack: Any) -> str:
@@ -169,121 +305,6 @@ def attack_alone(target: Target, similar: Similar | None) -> Attacked:
     scores = row.function(signals, similar.features, labels=similar.classes, **row.preset)
     audit, evidence = target.attacked(similar.attack, scores)
     return Attacked(audit, evidence, [sides_of(target.evidence)])
-
-
-def attack_with_references(target: Target, attack: str, references: ReferenceSignals) -> Attacked:
-    """The audit by an attack that compares the model with reference models."""
-    pool, trained = target.pool, references.trained
-    chosen, strength = choose_attack(attack, references, pool, target.aggregate, **target.at)
-    audit, sharper = target.attacked(chosen, attack_scores(chosen, target.signals, references, pool))
-    others = other_scores(chosen, strength, target.signals, references, pool)
-    assert isinstance(audit.metadata, ScoresMetadata) and isinstance(audit.details, ScoresDetails)
-    meta = audit.metadata
-    if trained is not None:
-        meta = replace(meta, **tallied({"reference": trained}, references.known))
-    audit = replace(
-        audit,
-        details=replace(audit.details, strength=strength),
-        metadata=replace(
-            meta,
-            references=len(references.signals),
-            warnings=(*meta.warnings, *(() if trained is None else trained.notes())),
-        ),
-    )
-    found = [sides_of(target.evidence_of(scores)) for scores in others]
-    return Attacked(audit, sharper, [*found, sides_of(target.evidence)])
-
-
-def choose_attack(
-    attack: str, references: ReferenceSignals, pool: Pool, aggregate: str, *, delta: float, confidence: float
-) -> tuple[str, tuple[ReferenceStrength, ...]]:
-    """Take the attack asked for; for "auto" the one that proves most about the references, each left out once.
-
-    The references' own masks are known and independent of the target's, so the choice costs the bound nothing.
-    """
-    if not references.online or len(references.signals) < FEWEST:
-        unchosen = "rmia-online" if references.online else "rmia"
-        return (unchosen if attack == "auto" else attack), ()
-    names = ONLINE if references.signals_are_losses else ONLINE[:-1]  # the loss attack then reads something else
-    tried = (
-        _strength(name, references, pool, aggregate, delta=delta, confidence=confidence)
-        for name in (names if attack == "auto" else (attack,))
-    )
-    rows = [row for row in tried if row is not None]
-    if not rows:
-        return attack, ()
-    best = max(rows, key=lambda row: (row.epsilon, row.tpr_at_1_percent, row.auc))
-    return best.attack, tuple(replace(row, chosen=row is best) for row in rows)
-
-
-@dataclass(frozen=True)
-class SignalView:
-    """The signals that one attack reads: log-odds as they are, or what it needs of residuals.
-
-    LiRA compares residuals, with their signs, under two Gaussians. RMIA takes their Gaussian likelihood, in units of
-    what is usual for references without the record. The others take squared residuals.
-    """
-
-    name: str
-    usual: float | None  # squared residual; None for signals that are log-odds
-
-    @classmethod
-    def of(cls, name: str, references: ReferenceSignals, pool: Pool) -> SignalView:
-        """How this attack reads the signals of these references."""
-        if pool.task != "regression":
-            return cls(name, None)
-        squared = references.signals[~references.included] ** 2
-        for size in (np.median(squared) / MEDIAN_SQUARE, squared.mean()):
-            if size > 0:
-                return cls(name, float(size))
-        return cls(name, 1.0)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Options of the attack that the signals ask for."""
-        return {"scale": "log"} if self.usual is not None and "rmia" in self.name else {}
-
-    def __call__(self, signals: FloatArray) -> FloatArray:
-        if self.usual is None or self.name == "lira":
-            return signals
-        squared = signals**2 / self.usual
-        if "rmia" in self.name:
-            return -np.minimum(squared / 2, FURTHEST)
-        return -np.log(squared + RESOLVED) if self.name == "lira-offline" else -squared
-
-
-def _strength(
-    name: str, references: ReferenceSignals, pool: Pool, aggregate: str, *, delta: float, confidence: float
-) -> ReferenceStrength | None:
-    """How much an attack finds out about the references; None where too few are left for it, with one left out."""
-    view = SignalView.of(name, references, pool)
-    try:
-        scores = leave_one_out(name, view(references.signals), references.included, **view.options)
-    except InputError:
-        return None
-    found = []
-    for values, included in zip(scores[:TRIED], references.included[:TRIED], strict=True):
-        evidence = OneRun(values, included, None, pool.persons, aggregate)
-        sides = evidence.as_scores()
-        bins = rank_bins(evidence.scores, evidence.included)
-        bound = prove(bins, "coins", "add/remove", delta, 1 - confidence).epsilon
-        found.append((bound, sides.auc, tpr_at(sides), tnr_at(sides)))
-    epsilon, auc, tpr, tnr = (float(mean) for mean in np.mean(found, axis=0))
-    return ReferenceStrength(name, epsilon, auc, tpr, tnr, chosen=False)
-
-
-def attack_scores(name: str, target: FloatArray, references: ReferenceSignals, pool: Pool) -> FloatArray:
-    """Scores of the records, members first, from the target's signals and the references."""
-    view = SignalView.of(name, references, pool)
-    return SHADOW_ATTACKS[name].scores(view(target), view(references.signals), references.included, **view.options)
-
-
-def other_scores(
-    chosen: str, strength: tuple[ReferenceStrength, ...], target: FloatArray, references: ReferenceSignals, pool: Pool
-) -> list[FloatArray]:
-    """Scores by the attacks that were tried on the references and not taken, but for the loss."""
-    names = [row.attack for row in strength if row.attack not in (chosen, "loss")]
-    return [attack_scores(name, target, references, pool) for name in names]
 
 
 def tpr_at(scores: Scores, fpr: float = LOW) -> float:

@@ -18,8 +18,8 @@ import numpy as np
 from dosimeter import _validate as check
 from dosimeter._progress import stages
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
+from dosimeter.audits.model.attack import PLAIN, Question, digests, signals_of
 from dosimeter.audits.model.pool import Pool
-from dosimeter.audits.model.question import PLAIN, Question, digests, signals_of
 from dosimeter.audits.training.repeatable import Pipeline
 from dosimeter.audits.training.shadows import Trainings, collect
 from dosimeter.engine import RunOptions

@@ -13,21 +13,21 @@ from dosimeter._validate import InputError
 from dosimeter.accounting import Composition, DpSgd, Gaussian
 from dosimeter.accounting.mechanism import Mechanism
 from dosimeter.attacks.table import CALIBRATED
-from dosimeter.audits.assemble import both_sides, distributions, guarantees, written
+from dosimeter.audits.assemble import both_sides, distributions, guarantees, numbers, written
 from dosimeter.audits.model.attack import (
     At,
+    Question,
     Target,
     attack_alone,
-    attack_with_references,
     read_attack,
+    read_question,
     read_similar,
     sides_of,
 )
-from dosimeter.audits.model.pool import Pool, read_pool
-from dosimeter.audits.model.question import Question, read_question
+from dosimeter.audits.model.pool import Groups, Pool, by_group, read_pool
+from dosimeter.audits.model.reference_attack import attack_with_references
 from dosimeter.audits.model.references import ReferenceSignals, read_references
-from dosimeter.audits.model.subgroups import Groups, by_group
-from dosimeter.audits.parts import ShiftEvidence, numbers
+from dosimeter.audits.parts import ShiftEvidence
 from dosimeter.audits.result import Audit, Distributions, ExposedRecord, Metadata, RecordRisk, Roc, StarCurve
 from dosimeter.audits.scores import audit_scores
 from dosimeter.audits.scores.result import Accuracy, ErrorSize, Fingerprints, ScoresMetadata

@@ -20,20 +20,13 @@ from dosimeter._progress import stages
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.accounting import DpSgd
 from dosimeter.accounting.claims import claim_mechanism
-from dosimeter.attacks.white_box import read_white_box
+from dosimeter.attacks.table import read_white_box
 from dosimeter.audits.assemble import audit_seed, both_sides, guarantees, written
 from dosimeter.audits.one_run.result import RECORDS_KNOWN, GuessPath, OneRunDetails, OneRunMetadata, OneRunUtility
 from dosimeter.audits.result import Audit
 from dosimeter.audits.training import intervals
 from dosimeter.audits.training.intervals import check_budget
-from dosimeter.audits.training.repeatable import (
-    Pipeline,
-    PipelineKeywords,
-    TrainingOutcome,
-    model_name,
-    own_keywords,
-    pipeline,
-)
+from dosimeter.audits.training.repeatable import Pipeline, PipelineKeywords, TrainingOutcome, model_name, pipeline
 from dosimeter.audits.training.result import CoinSeeds
 from dosimeter.audits.training.shadows import (
     FEWEST_SHADOWS,
@@ -48,6 +41,7 @@ from dosimeter.audits.training.shadows import (
     tallied,
 )
 from dosimeter.engine import RunOptions
+from dosimeter.engine.options import own_keywords
 from dosimeter.estimate import Estimate, Level, plain
 from dosimeter.estimators.one_run import one_run
 from dosimeter.estimators.ranked import ranked

@@ -6,16 +6,21 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
 
 from dosimeter.accounting import Guarantee, PrivacyRegion
-from dosimeter.accounting.calibration import noise_for_epsilon
+from dosimeter.accounting.accountants import noise_for_epsilon
 from dosimeter.accounting.region import comparable
 from dosimeter.audits.assemble import family
-from dosimeter.audits.kinds import page_of
-from dosimeter.audits.result import Audit, TprAtFpr
+from dosimeter.audits.result import KINDS, Audit, TprAtFpr
 from dosimeter.estimate import Estimate, Validity, number, odds_of
 from dosimeter.estimators.lower_bound import largest_provable
 from dosimeter.report.markup import epsilon, share, short, small, whose
+
+if TYPE_CHECKING:
+    from dosimeter.report.canvas import Canvas, Spec
+    from dosimeter.report.markup import Pictures
 
 SHOWN_FPR = 0.01
 MOST_STEPS = 3
@@ -89,8 +94,6 @@ def measurable(estimate: Estimate) -> bool:
 
 
 # --- where an audit stands --------------------------------------------------------------------------------
-
-
 class Standing(StrEnum):
     """What an audit comes to; the values are the names that the style sheet colours."""
 
@@ -215,8 +218,6 @@ def verdict(audit: Audit) -> Verdict:
 
 
 # --- what to do next --------------------------------------------------------------------------------------
-
-
 def steps(audit: Audit) -> list[Step]:
     """Three things to do that follow from the result, the most urgent first."""
     found, kind = standing(audit), page_of(audit.metadata.kind)
@@ -347,3 +348,22 @@ def _gate_step(audit: Audit) -> Step:
         "A gate recomputes the numbers of an audit and fails one that proves more than you allow.",
         f"dosimeter gate audit.json --max-epsilon {limit:g}",
     )
+
+
+class KindPage(Protocol):
+    """What the page module of a kind holds: makers of charts by name, and the sections that show them.
+
+    It may also hold `steps(audit)`: what would make such an audit stronger, as a list of `page.facts.Step`;
+    `quieter(audit)`: the step that leaks less, where that is not noise in a training; and `SUBJECT`, what is audited
+    where that is not a training.
+    """
+
+    CHARTS: Mapping[str, Callable[[Canvas, Audit], Spec | None]]
+
+    def sections(self, audit: Audit, pictures: Pictures) -> list[str]:
+        """Sections that stand after the evidence, in order."""
+
+
+def page_of(kind: str | None) -> KindPage | None:
+    """The module that draws what only this kind has; None for a kind that is not known."""
+    return cast(KindPage, import_module(f"dosimeter.audits.{KINDS[kind][1]}.page")) if kind in KINDS else None

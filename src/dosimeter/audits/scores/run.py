@@ -14,12 +14,10 @@ from dosimeter.audits.assemble import risk_of, roc
 from dosimeter.audits.result import Audit, Guard, RecordRisk
 from dosimeter.audits.scores.result import ScoresDetails, ScoresMetadata
 from dosimeter.estimate import Estimate
-from dosimeter.estimators.advantage import advantage
-from dosimeter.estimators.bayesian import bayesian
 from dosimeter.estimators.epsilon_star import epsilon_star
-from dosimeter.estimators.gaussian import gaussian
 from dosimeter.estimators.lower_bound import game_of, lower_bound
-from dosimeter.estimators.rates import Threshold, clopper_pearson
+from dosimeter.estimators.rates import Threshold, advantage, clopper_pearson
+from dosimeter.estimators.with_assumptions import bayesian, gaussian
 from dosimeter.evidence import OneRun, Scores
 
 

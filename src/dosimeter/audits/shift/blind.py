@@ -18,8 +18,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
-from dosimeter.audits.shift.copies import standardised
-from dosimeter.audits.shift.records import TEXT_CHARACTERS, WORD
+from dosimeter.audits.shift.records import TEXT_CHARACTERS, WORD, standardised
 from dosimeter.estimators.limits import auc_with_error
 from dosimeter.evidence import Scores
 

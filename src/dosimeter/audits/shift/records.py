@@ -321,3 +321,17 @@ def _thumbnails(images: npt.NDArray[Any]) -> FloatArray:
         out = np.add.reduceat(out, edges[:-1], axis=axis, dtype=np.float64)
         out /= np.diff(edges).reshape([-1 if k == axis else 1 for k in range(4)])
     return np.concatenate([out.reshape(len(out), -1), flat.mean(axis=1), flat.std(axis=1)], axis=1)
+
+
+def standardised(rows: FloatArray) -> FloatArray:
+    """Columns with mean 0 and standard deviation 1; a missing value becomes the mean, a constant column 0."""
+    absent = np.isnan(rows)
+    present = np.maximum(len(rows) - absent.sum(axis=0), 1)
+    values = np.where(absent, 0.0, rows)
+    scale = np.maximum(values.max(axis=0), -values.min(axis=0))
+    values /= np.where(scale > 0, scale, 1.0)
+    values -= values.sum(axis=0) / present
+    values[absent] = 0.0
+    spread = np.sqrt(np.einsum("ij,ij->j", values, values) / present)
+    values /= np.where(spread > 1e-12, spread, np.inf)
+    return values

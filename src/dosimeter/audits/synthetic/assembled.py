@@ -12,7 +12,7 @@ from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, IntArray
 from dosimeter.audits.assemble import distributions, risk_of, roc
 from dosimeter.audits.model.attack import attack_result, sides_of
-from dosimeter.audits.model.subgroups import by_group
+from dosimeter.audits.model.pool import by_group
 from dosimeter.audits.result import Audit, ExposedRecord, Guard, RecordRisk, Subgroup
 from dosimeter.audits.synthetic.disclosure import Ground, copies, inference, linkability, singling_out
 from dosimeter.audits.synthetic.result import Criterion, PublishedRows, SyntheticDetails, SyntheticMetadata

@@ -14,8 +14,7 @@ from dosimeter._persons import two_sides
 from dosimeter._validate import InputError, IntArray
 from dosimeter.audits.model.run import SWITCHED_OFF
 from dosimeter.audits.result import Audit, Guard
-from dosimeter.audits.shift.copies import DISTINCT
-from dosimeter.audits.shift.guard import check_shift
+from dosimeter.audits.shift.guard import DISTINCT, check_shift
 from dosimeter.audits.shift.records import UintArray
 from dosimeter.audits.synthetic.assembled import Shared, assembled
 from dosimeter.audits.synthetic.disclosure import Ground

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dosimeter._validate import FloatArray, InputError, IntArray, show
+from dosimeter.columns import read_columns
 from dosimeter.generators.table import is_absent
-from dosimeter.reading import read_columns
 from dosimeter.records import kind_of, parted
 
 LABEL = "label"

@@ -33,10 +33,9 @@ from dosimeter.audits.synthetic.result import PublishedRows, SyntheticMetadata
 from dosimeter.audits.synthetic.rows import Rows, packed, read_real
 from dosimeter.audits.synthetic.space import fit_space
 from dosimeter.audits.training.intervals import BY_COINS, check_budget
-from dosimeter.audits.training.repeatable import own_keywords
 from dosimeter.audits.training.result import CoinSeeds
 from dosimeter.engine import RunOptions
-from dosimeter.engine.options import RunKeywords
+from dosimeter.engine.options import RunKeywords, own_keywords
 from dosimeter.engine.tasks import hash_of_arrays
 from dosimeter.estimate import Level
 from dosimeter.evidence import OneRun, fair_coins, mask_hash
@@ -247,7 +246,7 @@ def _with_coins(
 def _source(data: Any) -> tuple[Source, list[str]]:
     rows, empty = read_real(data, "data")
     if isinstance(data, str) or hasattr(data, "__fspath__"):
-        from dosimeter.reading import read_columns
+        from dosimeter.columns import read_columns
 
         data = read_columns(data, missing=True)
     records = getattr(data, "pair", data)

@@ -24,9 +24,10 @@ from dosimeter.audits.text.run import Settings, check_size, exposure_of, look_at
 from dosimeter.audits.text.scores import DEFAULT, read_score, score_of
 from dosimeter.audits.text.sheet import CanarySheet
 from dosimeter.audits.text.subject import Asked
+from dosimeter.columns import read_columns
 from dosimeter.estimate import plain
 from dosimeter.models.token_pass import Passes, TokenPass
-from dosimeter.reading import read_columns, read_text, strict_json
+from dosimeter.reading import read_text, strict_json
 
 __all__ = ["DosimeterCallback"]
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
-from dosimeter.audits.parts import numbers
+from dosimeter.audits.assemble import numbers
 from dosimeter.audits.text.result import Exposure, Extraction, ExtractionRow, Sides
 from dosimeter.audits.text.sheet import CanarySheet
 from dosimeter.models.token_pass import Passes, TokenPass

@@ -23,19 +23,18 @@ from dosimeter import _validate as check
 from dosimeter import geometry
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.accounting import DpSgd
-from dosimeter.audits.assemble import distributions, roc
-from dosimeter.audits.parts import ShiftEvidence, numbers
+from dosimeter.audits.assemble import distributions, numbers, roc
+from dosimeter.audits.parts import ShiftEvidence
 from dosimeter.audits.result import Distributions, Guard, Roc
 from dosimeter.audits.training.result import IntervalRow, JointAgainstExact, TestedClaim
 from dosimeter.estimate import Estimate, Validity, as_if_independent, number, percent, plain, proven
-from dosimeter.estimators.bayesian import bayesian
 from dosimeter.estimators.claim import ClaimTest, Profile
 from dosimeter.estimators.claim import claim as claim_estimate
-from dosimeter.estimators.gaussian import gaussian
 from dosimeter.estimators.headline import rank_bins
 from dosimeter.estimators.limits import clopper_pearson_limits, jeffreys_limits
 from dosimeter.estimators.lower_bound import bound_of_bins, largest_provable, lower_bound
 from dosimeter.estimators.rates import clopper_pearson, counts_over_curve, jeffreys, rectangle
+from dosimeter.estimators.with_assumptions import bayesian, gaussian
 from dosimeter.evidence import Counts, OneRun, Scores
 from dosimeter.training import Recipe
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,12 +26,10 @@ from dosimeter.engine.work import cores
 from dosimeter.models.outputs import Kind, checked, infer_kind, losses_of
 from dosimeter.records import class_codes, count, fingerprint, joined, pair, take
 from dosimeter.training import Observed, Recipe, arguments, train_foreign, train_many
-from dosimeter.training.asking import predictor_of
-from dosimeter.training.devices import require_device
+from dosimeter.training.asking import predictor_of, require_device
 from dosimeter.training.identity import Identity, identity
 
 # --- do outputs belong to their records? In another order they fit the labels by chance alone ---------------
-
 FEWEST_MEMBERS = 16  # fewer can hardly tell right answers from shuffled ones
 MOST_MEMBERS = 5000  # evenly spread; more would only cost time
 BY_CHANCE = 3.0  # standard deviations; shuffled answers reach it about once in 700 times
@@ -66,7 +64,6 @@ def agreement(outputs: npt.NDArray[Any], labels: IntArray) -> float | None:
 
 
 # --- a training as the audit sees it -----------------------------------------------------------------------
-
 FEWEST_JUDGED = 30  # records; an accuracy on fewer says little
 
 Signal = Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.ArrayLike]
@@ -78,12 +75,6 @@ class PipelineKeywords(RunKeywords, total=False):
     signal: Signal | None
     nonmembers: Any
     key: str | None
-
-
-def own_keywords(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split the options of an audit into its own, with their defaults, and those that say where it runs."""
-    own = {name: options.get(name, default) for name, default in defaults.items()}
-    return own, {name: value for name, value in options.items() if name not in defaults}
 
 
 @dataclass(frozen=True)

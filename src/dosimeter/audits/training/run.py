@@ -10,15 +10,16 @@ import dosimeter
 from dosimeter import _validate as check
 from dosimeter._progress import stages
 from dosimeter._validate import InputError
-from dosimeter.attacks.white_box import read_white_box
+from dosimeter.attacks.table import read_white_box
 from dosimeter.audits.assemble import audit_seed, both_sides, guarantees, written
 from dosimeter.audits.result import Audit
 from dosimeter.audits.training import intervals
 from dosimeter.audits.training.measure import AuditDesign, AuditSetup, Measured, attacked_by_halves, attacked_in_runs
-from dosimeter.audits.training.repeatable import PipelineKeywords, model_name, own_keywords, pipeline
+from dosimeter.audits.training.repeatable import PipelineKeywords, model_name, pipeline
 from dosimeter.audits.training.result import CoinSeeds, PointRow, TrainingDetails, TrainingMetadata, TrainingUtility
 from dosimeter.audits.training.shadows import Trainings, tallied
 from dosimeter.engine import RunOptions
+from dosimeter.engine.options import own_keywords
 from dosimeter.estimate import Estimate, plain
 from dosimeter.evidence import mask_hash
 from dosimeter.records import fingerprint

@@ -23,8 +23,7 @@ from dosimeter.estimate import Estimate, number
 from dosimeter.estimators.claim import claim
 from dosimeter.estimators.epsilon_star import epsilon_star
 from dosimeter.estimators.headline import Bins, rank_bins
-from dosimeter.estimators.one_run import guess
-from dosimeter.estimators.ranked import rank_betting, ranked
+from dosimeter.estimators.ranked import guess, rank_betting, ranked
 from dosimeter.evidence import OneRun, Scores, mask_hash
 
 __all__ = ["from_data"]

@@ -12,11 +12,9 @@ from dosimeter.audits.result import Audit
 from dosimeter.audits.verify.evidence import AtThreshold, WorstPoint, of
 from dosimeter.audits.verify.finding import Recomputed, UnknownError, WrongError, close, lower
 from dosimeter.estimate import Estimate, Validity
-from dosimeter.estimators.advantage import advantage
-from dosimeter.estimators.bayesian import bayesian
-from dosimeter.estimators.gaussian import gaussian, mu_from_rates
 from dosimeter.estimators.limits import band_limits
-from dosimeter.estimators.rates import clopper_pearson, jeffreys
+from dosimeter.estimators.rates import advantage, clopper_pearson, jeffreys
+from dosimeter.estimators.with_assumptions import bayesian, gaussian, mu_from_rates
 from dosimeter.evidence import Counts
 
 __all__ = ["NATURAL", "ON_ONE_HALF", "from_rates", "worst_point"]
