@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 
 from dosimeter import selftest
-from dosimeter.selftest import Row
+from dosimeter.selftest import CoverageRow
 
 PAGE = Path(__file__).parent.parent / "docs" / "coverage.md"
 HEAD = """# Coverage: does the 95 % bound hold?
@@ -31,7 +31,7 @@ is 2ε for `replace` and ε for `add/remove`. The mechanisms that publish record
 """
 
 
-def page(rows: list[Row], trials: int, records: int, seed: int) -> str:
+def page(rows: list[CoverageRow], trials: int, records: int, seed: int) -> str:
     """The tables in Markdown, one for each group."""
     bounds, failed = sum(row.is_bound for row in rows), len(selftest.broken(rows))
     alarm = selftest.FALSE_ALARM
@@ -42,7 +42,7 @@ def page(rows: list[Row], trials: int, records: int, seed: int) -> str:
     return "\n".join(text) + "\n"
 
 
-def _table(rows: list[Row]) -> list[str]:
+def _table(rows: list[CoverageRow]) -> list[str]:
     mechanisms = list(dict.fromkeys(row.mechanism for row in rows))
     cells = {(row.estimator, row.mechanism): row for row in rows}
     lines = ["| call | validity | " + " | ".join(mechanisms) + " |", "|---" * (2 + len(mechanisms)) + "|"]
@@ -53,11 +53,11 @@ def _table(rows: list[Row]) -> list[str]:
     return lines
 
 
-def _cell(row: Row) -> str:
+def _cell(row: CoverageRow) -> str:
     return f"{row.violations} of {row.trials} (mean {row.mean:.2f}, truth {row.truth:.3g})"
 
 
-def _play(title: str, arguments: argparse.Namespace) -> list[Row]:
+def _play(title: str, arguments: argparse.Namespace) -> list[CoverageRow]:
     started, found = time.time(), []
     for row in selftest.rows(arguments.trials, arguments.records, arguments.seed, long=True, only=[title]):
         found.append(row)

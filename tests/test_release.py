@@ -1,6 +1,7 @@
 """What is said about a release stands in one place, and the files around the code are true."""
 
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -105,3 +106,11 @@ def test_coverage_is_configured():
         [sys.executable, "-m", "coverage", "debug", "config"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["coverage_table", "calibration_tables", "journeys", "line_coverage", "pipeline_keys", "readme_picture"]
+)
+def test_a_script_finds_what_it_imports(name):
+    held = runpy.run_path(str(ROOT / "scripts" / f"{name}.py"), run_name="imported")
+    assert callable(held["main"])
