@@ -108,9 +108,9 @@ def test_coverage_is_configured():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "name", ["coverage_table", "calibration_tables", "journeys", "line_coverage", "pipeline_keys", "readme_picture"]
-)
+SCRIPTS = ["calibration_tables", "coverage_table", "journeys", "line_coverage", "pipeline_keys", "readme_picture"]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_finds_what_it_imports(name):
-    held = runpy.run_path(str(ROOT / "scripts" / f"{name}.py"), run_name="imported")
-    assert callable(held["main"])
+    runpy.run_path(str(ROOT / "scripts" / f"{name}.py"), run_name="imported")
