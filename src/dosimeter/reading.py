@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Never
 
@@ -157,14 +155,3 @@ def _check_text(text: str, what: str) -> None:
 
 def _too_deep(what: str) -> InputError:
     return InputError(f"{what} is nested more than {JSON_DEPTH} levels deep; write it again.")
-
-
-@contextmanager
-def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Name the file in whatever the system says while it is written: a full disk or a quota does not."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None and error.errno is not None:
-            raise OSError(error.errno, error.strerror or "cannot be written", os.fspath(path)) from None
-        raise

@@ -133,15 +133,15 @@ def gate(
 
 def _write(verdicts: list[Verdict], name: str, junit: Path | None, markdown: Path | None) -> None:
     """The verdicts in the files that a pipeline asked for."""
+    from dosimeter._files import naming
     from dosimeter.audits.gate import junit as to_junit
     from dosimeter.audits.gate import markdown as to_markdown
-    from dosimeter.reading import writing
 
     if junit is not None:
-        with writing(junit):
+        with naming(junit):
             junit.write_text(to_junit(verdicts), encoding="utf-8")
     if markdown is not None:
-        with writing(markdown):
+        with naming(markdown):
             markdown.write_text(to_markdown(verdicts, name=name), encoding="utf-8")
 
 

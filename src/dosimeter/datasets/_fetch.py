@@ -13,10 +13,10 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any
 
+from dosimeter._files import naming
 from dosimeter._progress import Progress
 from dosimeter._validate import InputError, show
 from dosimeter.datasets._raw_files import MEGA, sha256_of
-from dosimeter.reading import writing
 
 TIMEOUT = 30.0  # seconds without a byte
 _CHUNK = 1 << 18
@@ -72,7 +72,7 @@ def _one(url: str, path: Path, sha256: str | None, limit: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = _part(path)
         try:
-            with writing(path), part.open("wb") as file:
+            with naming(path), part.open("wb") as file:
                 found = _copy(answer, file, url, limit)
                 file.flush()
                 os.fsync(file.fileno())
@@ -133,7 +133,7 @@ def _part(path: Path) -> Path:
 def _write(path: Path, content: str) -> None:
     part = _part(path)
     try:
-        with writing(path), part.open("w", encoding="ascii") as file:
+        with naming(path), part.open("w", encoding="ascii") as file:
             file.write(content + "\n")
             file.flush()
             os.fsync(file.fileno())

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 from xml.etree import ElementTree
 
 from dosimeter import _validate as check
+from dosimeter._files import naming
 from dosimeter._validate import InputError, require
-from dosimeter.reading import writing
 
 # --- colours and type ---------------------------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ def write_pictures(
         for kind in wanted:
             file = target / f"{name}.{kind}"
             image = vl.vegalite_to_png(spec, scale=scale) if kind == "png" else vl.vegalite_to_svg(spec).encode("utf-8")
-            with writing(file):
+            with naming(file):
                 file.write_bytes(image)
             written.append(file)
     return written
