@@ -12,7 +12,7 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.estimate import Estimate, Validity, number, odds_of, proven
-from dosimeter.estimators.headline import Bins, Proof, coins_bound, pools_bound, rank_bins
+from dosimeter.estimators.headline import VERSION, Bins, Proof, coins_bound, pools_bound, rank_bins
 from dosimeter.estimators.headline.ranks import binomial, noncentral, upper_tail
 from dosimeter.evidence import OneRun, Scores
 
@@ -100,6 +100,7 @@ def bound_of_bins(
             "learned": proof.learned,
             "allowance": proof.allowance,
             "largest_provable": most,
+            "version": VERSION,
             "bins": {"records": bins.records.tolist(), "members": bins.members.tolist()},
         },
     )
