@@ -70,7 +70,7 @@ class Tested(Part):
 
 @dataclass(frozen=True)
 class BinEvidence(Part):
-    """What the bound of a whole ranking rests on; the last four follow from the bins, for one version of the headline."""
+    """What the bound of a whole ranking rests on; the last four follow from bins and version."""
 
     bins: BinCounts
     game: Literal["coins", "split", "runs"]
