@@ -340,6 +340,21 @@ def relabelled(validity):
 # --- types and text ---------------------------------------------------------------------------------------
 
 
+def of_version(version, low):
+    """A number that another version of the headline is said to have given."""
+
+    def change(values, weak):
+        for estimate in values["estimates"]:
+            if estimate["method"] == "lower-bound":
+                estimate["details"]["version"] = version
+                if version is None:
+                    del estimate["details"]["version"]
+                said(estimate, low)
+
+    change.__name__ = f"version {version!r}, {low}"
+    return change
+
+
 def typed(field, value):
     def change(values, weak):
         head(values)[field] = value
@@ -427,6 +442,8 @@ FORGERIES = [
     version_1(low=0.0),
     *(version_1(first=name) for name in ("advantage", "clopper-pearson", "bayesian", "gaussian")),
     version_1_counts_of_another_audit,
+    *(of_version(version, 0.5) for version in (None, 1, 3, 10**5, -1, 0, "1", 1.5)),
+    of_version(None, 0.0),
     *(relabelled(v) for v in ("measurement", "exploratory", "credible", "asymptotic", "instance metric")),
     *(typed("low", value) for value in ("0", True, -1, None, [], {}, 1e-300, "٠")),
     *(typed("delta", value) for value in (1.0, -1e-5, "1e-5", None, True)),

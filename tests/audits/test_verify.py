@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from training_games import HERE, as_they_are, laplace, simulated
 
 from dosimeter import InputError, OneRun, Scores, Validity, fair_coins
+from dosimeter.audits.gate import Outcome, gate, passed
 from dosimeter.audits.members_only import audit_members_only
 from dosimeter.audits.model import audit_model
 from dosimeter.audits.one_run import audit_one_run
@@ -285,3 +286,43 @@ def test_the_ceiling_is_recomputed():
     assert 0.95 * found.most <= audit.headline.low <= found.most
     assert "close to the most that an audit of so many records can prove" in audit.headline.claim
     assert math.isfinite(found.most)
+
+
+def of_version_1(low: float | None = None, **details: object) -> Audit:
+    """An audit as an earlier version of the headline wrote it: without its version."""
+    values = json.loads(audit_scores(LEAKY, resamples=0).to_json())
+    for estimate in values["estimates"][: 1 if low is None else None]:
+        if estimate["method"] == "lower-bound":
+            del estimate["details"]["version"]
+            estimate["details"].update(details)
+            if low is not None:
+                old = f"{estimate['low']:.4g}"
+                estimate.update(epsilon=low, low=low, claim=estimate["claim"].replace(old, f"{low:.4g}"))
+    if low is not None:
+        values.update(region=None, risk={"words": []})
+    return Audit.from_json(json.dumps(values))
+
+
+@pytest.mark.parametrize("low", [0.25, 9.0])
+def test_another_number_of_an_earlier_version_is_neither_wrong_nor_let_through(low):
+    audit = of_version_1(low)
+    found = verify(audit)
+    assert found.valid, [str(f) for f in found.contradictions]
+    assert found.headline.standing is Standing.UNKNOWN
+    assert "version 1 of the headline, which is not recomputable here; version 2 gives" in found.headline.reason
+    verdicts = gate(audit, max_epsilon=20)
+    assert [v.rule for v in verdicts if v.outcome is Outcome.FAIL] == ["verified"]
+    assert not passed(verdicts)
+
+
+def test_the_same_number_of_an_earlier_version_follows_whatever_its_test_was():
+    found = verify(of_version_1(learned=3, largest_provable=7.5)).headline
+    assert found.standing is Standing.FOLLOWS
+    assert found.most is not None and abs(found.most - 7.5) > 0.1
+
+
+def test_an_earlier_version_excuses_no_other_validity_or_neighbours():
+    values = json.loads(of_version_1(0.25).to_json())
+    values["estimates"][0]["validity"] = "finite-sample"
+    assert "validity" in verify(Audit.from_json(json.dumps(values))).headline.reason
+    assert not verify(Audit.from_json(json.dumps(values))).valid

@@ -12,7 +12,7 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.estimate import Estimate, Validity, number, odds_of, proven
-from dosimeter.estimators.headline import Bins, Proof, coins_bound, pools_bound, rank_bins
+from dosimeter.estimators.headline import VERSION, Bins, Proof, coins_bound, pools_bound, rank_bins
 from dosimeter.estimators.headline.ranks import binomial, noncentral, upper_tail
 from dosimeter.evidence import OneRun, Scores
 
@@ -49,7 +49,7 @@ def lower_bound(
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> lower_bound(Scores(rng.normal(1, 1, 1000), rng.normal(0, 1, 1000)), delta=1e-5).low
-    3.36
+    3.32
     """
     delta, confidence = check.delta(delta), check.confidence(confidence)
     if not isinstance(evidence, (Scores, OneRun)):
@@ -100,6 +100,7 @@ def bound_of_bins(
             "learned": proof.learned,
             "allowance": proof.allowance,
             "largest_provable": most,
+            "version": VERSION,
             "bins": {"records": bins.records.tolist(), "members": bins.members.tolist()},
         },
     )

@@ -70,11 +70,12 @@ class Tested(Part):
 
 @dataclass(frozen=True)
 class BinEvidence(Part):
-    """What the bound of a whole ranking rests on; the last four follow from the bins."""
+    """What the bound of a whole ranking rests on; the last four follow from bins and version."""
 
     bins: BinCounts
     game: Literal["coins", "split", "runs"]
     unit: Annotated[str, Field(pattern=r"^(record|person|[1-9][0-9]{0,3}-record group)$")]
+    version: Annotated[int, Interval(ge=1, le=10**6)] = 1
     records: int | None = None
     tested: Tested | None = None
     learned: object = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -10,9 +11,9 @@ import numpy as np
 from dosimeter._validate import show
 from dosimeter.audits.result import Audit
 from dosimeter.audits.verify.evidence import BinEvidence, PathEvidence, of
-from dosimeter.audits.verify.finding import Recomputed, UnknownError, WrongError, lower
-from dosimeter.estimate import Estimate, Validity
-from dosimeter.estimators.headline import Bins, wanted_edges
+from dosimeter.audits.verify.finding import Recomputed, UnknownError, WrongError, close, compare, lower
+from dosimeter.estimate import Estimate, Validity, number
+from dosimeter.estimators.headline import VERSION, Bins, wanted_edges
 from dosimeter.estimators.lower_bound import VALIDITY, bound_of_bins
 from dosimeter.estimators.ranked import largest_provable, walks_on
 from dosimeter.evidence import MOST_RECORDS
@@ -89,12 +90,32 @@ def from_bins(e: Estimate, audit: Audit) -> Recomputed:
         raise WrongError(f"neighbours is {e.neighbours}, which this evidence cannot be about")
     counts = tuple(bins.records.tolist()), tuple(bins.members.tolist())
     again = _bound_of(*counts, game, e.neighbours or "add/remove", e.delta, e.confidence, evidence.unit)
-    _same_summary(e, again)
     epsilon, most = again.epsilon, float(again.details["largest_provable"])
     if measured:
-        return Recomputed(epsilon, 0.0, math.inf, (Validity.MEASUREMENT,), None, most)
-    allowed = Validity.RANDOM_SPLIT if after_training else VALIDITY[game]
-    return lower(epsilon, (allowed,), None, most, f"its {bins.records.size} bins of ranks give it")
+        found = Recomputed(epsilon, 0.0, math.inf, (Validity.MEASUREMENT,), None, most)
+    else:
+        allowed = Validity.RANDOM_SPLIT if after_training else VALIDITY[game]
+        found = lower(epsilon, (allowed,), None, most, f"its {bins.records.size} bins of ranks give it")
+    if evidence.version != VERSION:
+        return _of_version(evidence.version, e, found)
+    _same_summary(e, again)
+    return found
+
+
+def _of_version(version: int, e: Estimate, found: Recomputed) -> Recomputed:
+    """What another version of the headline gave: the same number follows, another one cannot be recomputed here.
+
+    Neither a lower nor a higher one may be let through: who wants to pass a limit would name an old version.
+    """
+    found = replace(found, other_version=True)
+    if close(e.epsilon, found.epsilon):
+        return found
+    # What no version changes must still be right.
+    compare(e, replace(found, epsilon=e.epsilon, low=0.0 if e.validity is Validity.MEASUREMENT else e.epsilon))
+    raise UnknownError(
+        f"it was made by version {version} of the headline, which is not recomputable here; "
+        f"version {VERSION} gives ε ≥ {number(found.epsilon)} from the same bins"
+    )
 
 
 def _same_summary(e: Estimate, again: Estimate) -> None:

@@ -21,9 +21,10 @@ CAP = 14.0  # of every log-odds ratio
 _PRIOR = (0.5, 0.36, 0.14)  # learned from the middle; few strong leakers among the members; among the non-members
 
 # Shapes that the middle ranks can teach, and the share of each family.
-_GAUSSIAN, _ONE_SIDED, _WIDTH, _HEAVY, _POWER, _MANY = 0.75, 0.04, 0.07, 0.12, 0.05, 0.04
+_GAUSSIAN, _CAPPED, _ONE_SIDED, _WIDTH, _HEAVY, _POWER, _MANY = 0.25, 0.5, 0.04, 0.07, 0.12, 0.05, 0.04
+_FINE_DISTANCES = np.geomspace(0.1, 9, 32).tolist()  # an error of 5 % in the distance costs 2 % of the bound
 _DISTANCES = (0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1, 1.25, 1.5, 1.8, 2.2, 2.7, 3.3, 4, 5, 6.5, 9)
-_CAPS = np.array([0.25, 0.5, 0.75, 1, 1.4, 2, 3, 4.5, 7, CAP])
+_CAPS = np.array([0.25, 0.5, 0.75, 1, 1.4, 2, 3, 4.5, 7])
 _ONE_SIDED_CAPS = [(a, b) for a in (0.25, 0.7, 1.4) for b in (3.0, CAP)]
 _WIDTHS = (0.5, 0.7, 0.85, 1.2, 1.5, 2)
 _WIDTH_DISTANCES = (0, 0.3, 0.6, 1, 1.5, 2.2, 3.3, 5)
@@ -32,7 +33,7 @@ _HEAVY_DISTANCES = (0.4, 0.7, 1, 1.5, 2.2, 3.3, 5)
 _SCALES = (1.25, 1.6, 2.2, 3, 4.5, 8)
 
 # Two ends that say nothing of each other.
-_APART = 0.2  # of the leaks that the middle can teach
+_APART = 0.1  # of the leaks that the middle can teach
 _SLOPES = (0.5, 1, 2, 5, 20)
 _HEIGHTS = (0.7, 1.5, 2.5, 4, 6, 9)
 _SPACING = 1.6  # of the ranks from which it rises
@@ -83,10 +84,11 @@ def _learnable(share: float, at: FloatArray) -> list[tuple[FloatArray, float]]:
     """Families of shapes that show in the middle, each with its share."""
     gauss = np.stack([_gaussian(mu, 1.0, share, at) for mu in _DISTANCES])
     capped = np.clip(gauss[:, None, :], -_CAPS[None, :, None], _CAPS[None, :, None]).reshape(-1, at.size)
-    one_sided = [np.clip(gauss, *ends) for a, b in _ONE_SIDED_CAPS for ends in ((-a, b), (-b, a))]
+    one_sided = [np.clip(gauss[::2], *ends) for a, b in _ONE_SIDED_CAPS for ends in ((-a, b), (-b, a))]
     powers = [np.stack([_power(r, share, at), -_power(r, 1 - share, 1 - at)]) for r in _SCALES]
     return [
-        (capped, _GAUSSIAN),
+        (np.stack([_gaussian(mu, 1.0, share, at) for mu in _FINE_DISTANCES]), _GAUSSIAN),
+        (capped, _CAPPED),
         (np.concatenate(one_sided), _ONE_SIDED),
         (np.stack([_gaussian(mu, sd, share, at) for sd in _WIDTHS for mu in _WIDTH_DISTANCES]), _WIDTH),
         (np.stack([_student(nu, mu, share, at) for nu in _FREEDOMS for mu in _HEAVY_DISTANCES]), _HEAVY),

@@ -38,7 +38,9 @@ from dosimeter.estimators.headline.tables import (
 _PART = 20  # at most this share of the bins left on a side is revealed at a time
 _REFERENCE = 4.0  # hidden records for each tested one that a one-sided leak is compared with
 _REFERENCE_SHARE = 0.2  # of all records, at least
-_MARGIN = 0.8  # of the limit: how much of it a plan on predicted counts may use
+_MARGIN = 0.8  # of the limit: how much of it a plan on predicted counts may use, half as much where one label is scarce
+_RARE = 2.0  # expected rare labels on either side of a table
+_SCARCE = 400  # members, or non-members: with fewer, tables may hold fewer of them, but are predicted less well
 _CHEAP = 0.3  # an allowance of so many standard deviations is taken at once
 _LEAK_SHARE = 0.5  # of the level: the most that runs given away by δ may cost
 _SIZE_STEPS = (0.5, 1, 2)  # of tables, from one cell to the next
@@ -116,12 +118,23 @@ class _Search:
             return cls(bins, learner, alpha, DeltaCost(0.0, neighbours), missed / alpha, leaks)
         if neighbours == REPLACE:
             cost = DeltaCost(members * nonmembers * delta, neighbours)
-            share = float(np.clip(0.1 + 0.2 * math.log10(1 + cost.total), 0.1, 0.5))
+            share = float(np.clip(0.02 + 0.16 * math.log10(1 + cost.total), 0.1, 0.5))
         else:
             cost = DeltaCost(min(members, nonmembers) * delta, neighbours, flipped=nonmembers < members)
-            share = float(np.clip(2 * math.sqrt(cost.total), 0.02, 0.5))
+            share = float(np.clip(1.4 * math.sqrt(cost.total), 0.02, 0.5))
         learner = Learner(bins, members / bins.total)
         return cls(bins, learner, alpha, cost, share if delta > 0 else 0.0)
+
+    @property
+    def plenty(self) -> float:
+        """How plentiful the rarer label is, up to 1: a function of the sizes alone."""
+        members = int(self.bins.members.sum())
+        return min(max(min(members, self.bins.total - members) / _SCARCE, 0.25), 1.0)
+
+    @property
+    def margin(self) -> float:
+        """How much of the limit a plan on predicted counts may use."""
+        return _MARGIN * max(self.plenty, 0.5)
 
     @property
     def pays(self) -> bool:
@@ -251,7 +264,7 @@ class _Search:
         each = 1.0 if self.cost.neighbours == REPLACE else lower + np.exp(grid / 2) * upper
         step = 0.63 * np.maximum(spread, 0.5) / (upper * p * lower * (1 - q)) * each
         slope = each / (np.exp(grid) * (upper * (1 - p) + lower * q) + lower * (1 - q) + upper * p)
-        limit = _MARGIN * self.limit(chance)
+        limit = self.margin * self.limit(chance)
         return np.where(step <= limit, 0.0, slope / limit)
 
     # --- testing ------------------------------------------------------------------------------------------
@@ -310,7 +323,7 @@ class _Search:
     ) -> _PoolPlan | None:
         share, best = float(view.shares[BOTH]), None
         expected = special.expit(view.of(BOTH) + self.learner.base) * self.bins.records
-        for size, pairings in layouts(self.bins, view, design, sizes, self.learner.base):
+        for size, pairings in layouts(self.bins, view, design, sizes, self.learner.base, _RARE * self.plenty):
             allowance, score, lost = 0, 0.0, 0.0
             if self.pays:
                 tables = Tables.of([_predicted(pairing, self.bins.records, expected) for pairing in pairings])
@@ -335,7 +348,7 @@ class _Search:
     def _allowance(self, tables: Tables, planned_at: float, share: float) -> int:
         if self.leaks:
             return self.leaks * max(row.weight for row in tables.rows)
-        return tables.least_allowance(planned_at, self.cost, _MARGIN * self.limit(share))
+        return tables.least_allowance(planned_at, self.cost, self.margin * self.limit(share))
 
     def _level(self, share: float) -> float:
         """What δ leaves of the level for a test with this share."""

@@ -213,7 +213,6 @@ def _slopes_beyond(table: RankTable, theta: float, mean: float, low: float, high
 
 
 SIZES = (12, 24, 48, 100, 250, 1000, 10**9)  # least records a side, from fine tables to one table of all
-_RARE = 2.0  # expected rare labels on either side of a table
 
 
 class Pairing(NamedTuple):
@@ -230,13 +229,23 @@ class _OpposedBins(NamedTuple):
     excess: float  # log odds ratio between the two, beyond the design
 
 
+class _Least(NamedTuple):
+    """What a side of a table must hold: records, and about how many of the rarer label."""
+
+    records: int
+    rare: float
+
+
 def layouts(
-    bins: Bins, view: View, design: float, sizes: tuple[int, ...], base: float
+    bins: Bins, view: View, design: float, sizes: tuple[int, ...], base: float, rare: float
 ) -> Iterator[tuple[int, list[Pairing]]]:
-    """Ways to lay tables, from fine to coarse, each with its size; none has as many tables as an earlier one."""
+    """Ways to lay tables, from fine to coarse, each with its size; none has as many tables as an earlier one.
+
+    Each side of a table is expected to hold so many `rare` labels at least.
+    """
     seen = set()
     for size in sizes:
-        groups = _two_sided(bins, view, design, base, size)
+        groups = _two_sided(bins, view, design, base, _Least(size, rare))
         if not groups or len(groups) in seen:
             continue
         seen.add(len(groups))
@@ -244,7 +253,7 @@ def layouts(
         yield size, [Pairing(g.upper, g.lower, int(w)) for g, w in zip(groups, weights, strict=True)]
 
 
-def _two_sided(bins: Bins, view: View, design: float, base: float, least: int) -> list[_OpposedBins]:
+def _two_sided(bins: Bins, view: View, design: float, base: float, least: _Least) -> list[_OpposedBins]:
     """Groups from the outermost bins inwards; the lower side is cut where as much of its information is passed."""
     odds, records = view.of(BOTH), bins.records
     member = special.expit(odds + base)
@@ -281,9 +290,9 @@ class _Passed(NamedTuple):
         place = int(np.searchsorted(self.information / self.information[-1], share - 1e-12))
         return min(place, self.information.size - 1)
 
-    def allows(self, first: int, last: int, least: int) -> bool:
+    def allows(self, first: int, last: int, least: _Least) -> bool:
         """Whether a group from `first` to `last` is large enough, and leaves enough."""
-        for passed, needed in ((self.records, least), (self.information, _RARE)):
+        for passed, needed in ((self.records, least.records), (self.information, least.rare)):
             before = passed[first - 1] if first else 0
             if passed[last] - before < needed or passed[-1] - passed[last] < needed:
                 return False
