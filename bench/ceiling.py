@@ -7,7 +7,7 @@ against it. The ceiling is the ε up to which that test rejects, with the same a
     python bench/ceiling.py                     # 40 draws of 2000 coins for each shape
     python bench/ceiling.py --draws 200 --only gauss
     python bench/ceiling.py --peers             # also jax-privacy, PrivacyGuard and opake-auditing, in both its forms
-    python bench/ceiling.py --peers --write     # the same into bench/ceiling.md
+    python bench/ceiling.py --peers --write     # into bench/ceiling.md; the others are slow: --peer-draws 20
 """
 
 from __future__ import annotations
@@ -172,10 +172,12 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=40)
     parser.add_argument("--only", default="", help="shapes whose name contains this")
     parser.add_argument("--peers", action="store_true", help="other libraries too; installs them once")
+    parser.add_argument("--peer-draws", type=int, default=20, help="of the draws, how many the others are given")
     parser.add_argument("--write", action="store_true", help="write bench/ceiling.md too")
     chosen = parser.parse_args()
     names = [name for name in SHAPES if chosen.only in name]
-    others = {name: peer(name, names, chosen.draws) for name in PEERS} if chosen.peers else {}
+    given = min(chosen.draws, chosen.peer_draws)
+    others = {name: peer(name, names, given) for name in PEERS} if chosen.peers else {}
     for name, found in others.items():
         if isinstance(found, str):
             print(f"{name} is left out: {found}", file=sys.stderr)
@@ -190,12 +192,15 @@ def main() -> None:
         lines.append(_row(name, chosen.draws, others))
         print(lines[-1], flush=True)
     if chosen.write:
-        command = f"python bench/ceiling.py --draws {chosen.draws}{' --peers' if chosen.peers else ''} --write"
+        command = (
+            f"python bench/ceiling.py --draws {chosen.draws}{f' --peers --peer-draws {given}' * bool(others)} --write"
+        )
         head = (
             f"# The bound and its ceiling\n\nWritten by `{command}`. {RECORDS} coins, δ = {DELTA:g}, {1 - ALPHA:.0%} "
         )
         head += (
-            f"confidence, means over {chosen.draws} draws. A dash: the laws allow any ε, so no claim can be false.\n"
+            f"confidence, means over {chosen.draws} draws{f'; others are given the first {given}' * bool(others)}. "
+            "A dash: the laws allow any ε, so no claim can be false.\n"
         )
         (HERE / "ceiling.md").write_text(head + "\n" + "\n".join(lines) + "\n", encoding="utf-8")
 
