@@ -108,8 +108,8 @@ def run(
     paper: str, size: str, store: Store | None, kept: dict[str, Any], pictures: Path, only: str | None = None
 ) -> None:
     """Compute each part of a paper, or one of them, and put what came of it into `kept`."""
-    parts = load(paper).PARTS
-    asked = {name: [n for e in exhibits(paper) if e.part == name for n in e.asked(size)] for name in parts}
+    parts, shown = load(paper).PARTS, exhibits(paper)
+    asked = {name: [n for e in shown if e.part == name for n in e.asked(size)] for name in parts}
     chosen = [name for name in parts if only is None or name == only or name.startswith(f"{only}-")]
     if not chosen:
         raise SystemExit(f"{paper} has no part {only!r}; take one of {', '.join(parts)}")

@@ -12,6 +12,7 @@ from test_reproduce import reproduce
 torch = pytest.importorskip("torch")
 
 RUN = reproduce.load("panoramia")
+from dosimeter.attacks import image_classifier, stacked  # noqa: E402
 from dosimeter.engine import Store  # noqa: E402
 from dosimeter.generators import FlowMatching, SmoothedBootstrap  # noqa: E402
 from dosimeter.models import MultiLabel  # noqa: E402
@@ -35,6 +36,7 @@ SETTINGS = {
     "batch": 64,
     "learning_rate": 0.002,
     "epochs": [1, 2, 3],
+    "short_epochs": 1,
     "references": 3,
     "reference_epochs": 1,
     "controls": 1,
@@ -49,7 +51,8 @@ SETTINGS = {
     "first_seed": 0,
     "seeds": 1,
 }
-CIFAR_ONLY = {"starts", "shares", "mapped", "controls", *(name for name in SETTINGS if name.startswith("dp_"))}
+CIFAR_ONLY = {"short_epochs", "starts", "shares", "mapped", "controls"}
+CIFAR_ONLY |= {name for name in SETTINGS if name.startswith("dp_")}
 ATTRIBUTES = {name: value for name, value in SETTINGS.items() if name not in CIFAR_ONLY} | {
     "attributes": True,
     "epochs": [1, 3],
@@ -70,7 +73,12 @@ def pictures(name, sizes, seed):
 
 @pytest.fixture
 def place(monkeypatch, tmp_path):
-    """Images made here, results in a folder of the test, and a generator that is small."""
+    """Images made here, results in a folder of the test, small generators, and judges that learn for a moment only."""
+    boosted = stacked.boosted
+    monkeypatch.setattr(stacked, "boosted", lambda seed, *, leaves, rounds: boosted(seed, leaves=4, rounds=5))
+    quick = partial(image_classifier.image_judge, epochs=1)
+    monkeypatch.setattr(image_classifier, "image_judge", quick)
+    monkeypatch.setattr(cifar, "image_judge", quick)
     monkeypatch.setattr(images, "parts", pictures)
     monkeypatch.setattr(stored, "FILE", tmp_path / "results.json")
     monkeypatch.setattr(cifar, "FlowMatching", partial(FlowMatching, moves=2, width=8))

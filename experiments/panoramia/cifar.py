@@ -71,7 +71,8 @@ def networks(group: str, pairs: Pairs, settings: Settings, seed: int, store: Sto
         return _private(inside, settings, seed, store)
     if group == "sizes":
         for kind in NETWORKS:
-            made.add(kind, trained(kind, *inside, settings, epochs[-1:], seed, store)[epochs[-1]], epochs=epochs[-1])
+            short = settings["short_epochs"]
+            made.add(kind, trained(kind, *inside, settings, [short], seed, store)[short], epochs=short)
     elif group == "controls":
         for number in range(settings["controls"]):
             found = trained("plain", *others, settings, epochs, seed + 1 + number, store)
@@ -86,7 +87,7 @@ def networks(group: str, pairs: Pairs, settings: Settings, seed: int, store: Sto
 
 def _private(inside: tuple[Any, Any], settings: Settings, seed: int, store: Store | None) -> Group:
     """Residual and wide networks with DP-SGD and without, and for some ε a second one that is trained otherwise."""
-    made, longest = Group(), settings["epochs"][-1]
+    made, longest = Group(), settings["short_epochs"]
     other = {**settings, **settings["dp_other"]}
     for key, kind in DP_NAMES.items():
         names = []
