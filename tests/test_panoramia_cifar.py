@@ -158,6 +158,13 @@ def test_attributes_follow_class_and_pixels():
     ]
 
 
+def test_others_have_labels_of_several_members(place):
+    inside, *others = images.drawn(ATTRIBUTES, 0)
+    assert len(inside[0]) == 350
+    rare = {code for code, count in zip(*np.unique(inside[1], return_counts=True), strict=True) if count < 10}
+    assert rare and all(not rare & set(y.tolist()) and len(X) == len(y) for X, y in others)
+
+
 def test_wider_and_residual_networks_are_larger():
     sizes = [sum(p.numel() for p in networks.network(kind, 8).parameters()) for kind in networks.NETWORKS]
     assert sizes == sorted(sizes) and len(set(sizes)) == 3

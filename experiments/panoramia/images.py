@@ -25,6 +25,7 @@ GARMENTS = {  # yes or no by class of Fashion-MNIST
 }
 LOOKS = ("bright", "brighter above")  # computed from the pixels; the same for a mirrored image
 ATTRIBUTES = (*GARMENTS, *LOOKS)
+FEWEST = 10  # members of a label, for others with this label
 BRIGHT = 0.286  # the mean of all pixels of Fashion-MNIST, from 0 to 1
 SETS = (np.arange(2 ** len(ATTRIBUTES))[:, None] >> np.arange(len(ATTRIBUTES))) & 1  # the attributes of every label
 
@@ -101,7 +102,8 @@ def attributes(images: Any, y: Any) -> Any:
 def drawn(settings: Settings, seed: int) -> list[tuple[Any, Any]]:
     """Members, fresh images, and images for the controls: disjoint, as whole numbers, made small, after the map.
 
-    With attributes, other images whose set no member has are left out: an audit with real non-members refuses them.
+    Other images whose label fewer than ten members have are left out: an audit refuses real non-members with a label
+    that none of its members has.
     """
     found = []
     for X, y in parts(settings["data"], [settings["members"]] * 3, seed):
@@ -112,5 +114,7 @@ def drawn(settings: Settings, seed: int) -> list[tuple[Any, Any]]:
         edge = -images.shape[1] % settings["side"] // 2
         images = small(np.pad(images, ((0, 0), (edge, edge), (edge, edge), (0, 0))), settings["side"])
         found.append((low_pass(np.rint(255.0 * images).astype(np.uint8), settings["low_pass"]), np.asarray(y)))
-    known = np.unique(found[0][1])
-    return [(X[np.isin(y, known)], y[np.isin(y, known)]) for X, y in found]
+    inside, *others = found
+    labels, counts = np.unique(inside[1], return_counts=True)
+    known = labels[counts >= FEWEST]
+    return [inside, *((X[np.isin(y, known)], y[np.isin(y, known)]) for X, y in others)]
