@@ -127,9 +127,7 @@ def _filled(module: Any, flat: Any) -> Any:
 def private(kind: str, X: Any, y: Any, epsilon: float, settings: Settings, seed: int, store: Store | None) -> Any:
     """A network of `dp_width` trained with DP-SGD for `dp_epochs`."""
     width = settings["dp_width"]
-    announce(
-        f"panoramia: a {kind} network with DP-SGD on {len(X)} images, ε = {epsilon:g}, {settings['dp_epochs']} epochs"
-    )
+    announce(f"panoramia: a {kind} network with DP-SGD, ε = {epsilon:g}, {settings['dp_epochs']} epochs")
     factory = Model(partial(network, kind, width), f"panoramia cifar, {kind}, width {width}")
     trainings = train_many(
         factory,

@@ -1,7 +1,7 @@
 """PANORAMIA (Kazmi 2024): the tables and figures of its chapters 6 to 8 under their own numbers, and the silence.
 
 Tables and texts are trained and audited here; what is finished is kept in `.reproduce/store`. Images take longer: their
-rows are read from results.json (see `images.py` and the README).
+rows are read from results.json, which `cifar.py` writes.
 """
 
 from __future__ import annotations
