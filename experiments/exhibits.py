@@ -31,6 +31,7 @@ class Verdict(StrEnum):
     DIFFERS = "differs"
     STAND_IN = "stand-in"
     NOT_POSSIBLE = "not possible here"
+    BEYOND = "beyond the paper"
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,8 @@ class Exhibit:
         claimed = [right[claim.name] for claim in self.claims if claim.name in right]
         if self.stand_in:
             return Verdict.STAND_IN if all(claimed) else Verdict.DIFFERS
+        if self.stated is Verdict.BEYOND:
+            return Verdict.BEYOND if all(right.values()) else Verdict.DIFFERS
         if all(right.values()):
             return Verdict.AGREES
         return Verdict.DIRECTION if claimed and all(claimed) else Verdict.DIFFERS
@@ -205,8 +208,7 @@ def section(
     lines.append(f"**Verdict: {_in_words(exhibit, verdict)}**")
     if exhibit.rows:
         lines += ["", "| | paper | ours | | size |", "|---|---|---|---|---|"]
-        judged = not exhibit.stand_in
-        lines += [_row(row, kept.get(row.name, {}), judged or isinstance(row, Claim)) for row in exhibit.rows]
+        lines += [_row(exhibit, row, kept.get(row.name, {})) for row in exhibit.rows]
     for title in exhibit.tables:
         if title in tables:
             lines += [f"\n{tables[title]['text'].strip()}\n", f"{plain(title)} (size: {tables[title]['size']})"]
@@ -229,14 +231,16 @@ def _in_words(exhibit: Exhibit, verdict: Verdict | None) -> str:
     return f"{words} ({plain(exhibit.why)})" if exhibit.why else words
 
 
-def _row(row: PrintedNumber | Claim, entry: Mapping[str, Any], judged: bool) -> str:
-    size = entry.get("size", "")
+def _row(exhibit: Exhibit, row: PrintedNumber | Claim, entry: Mapping[str, Any]) -> str:
+    size, beyond = entry.get("size", ""), exhibit.stated is Verdict.BEYOND
+    paper = "–" if beyond else row.shown
     if "value" not in entry:
-        return f"| {plain(row.label)} | {row.shown} | {plain(entry.get('reason', 'no run yet'))} | | {size} |"
+        return f"| {plain(row.label)} | {paper} | {plain(entry.get('reason', 'no run yet'))} | | {size} |"
     ours = entry["value"]
     good = row.holds(ours)
     number = "∞" if math.isinf(ours) else f"{ours:.4g}"
     shown = ("yes" if good else "no") if isinstance(row, Claim) else number
-    mark = ("agrees" if good else "**differs**") if judged else ""
+    words = ("holds", "**does not hold**") if beyond else ("agrees", "**differs**")
+    mark = words[0 if good else 1] if isinstance(row, Claim) or not exhibit.stand_in else ""
     note = ": ".join(filter(None, (mark, plain(row.note))))
-    return f"| {plain(row.label)} | {row.shown} | {shown} | {note} | {size} |"
+    return f"| {plain(row.label)} | {paper} | {shown} | {note} | {size} |"

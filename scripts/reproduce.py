@@ -34,11 +34,12 @@ STORE = ROOT / ".reproduce" / "store"
 SIZES = book.SIZES
 HEAD = """# Reproductions
 
-Made by `make reproduce`: the papers' tables and figures beside our runs. Each has one of five verdicts: *agrees* (every
+Made by `make reproduce`: the papers' tables and figures beside our runs. Each has one of six verdicts: *agrees* (every
 printed number, within its own uncertainty, and every claim), *agrees in direction* (the claims, not every number),
 *differs*, *stand-in* (the data or the model are not those of the paper, so numbers are shown and not judged; the claims
-must hold), and *not possible here*. *Size* says how much was computed: mini (seconds, data that scikit-learn brings),
-quick (minutes) or full (a night for all papers); a number is replaced only by one of the same size or a larger one.
+must hold), *not possible here*, and *beyond the paper* (it has no counterpart; our own claims hold). *Size* says how
+much was computed: mini (seconds, data that scikit-learn brings), quick (minutes) or full (a night for all papers); a
+number is replaced only by one of the same size or a larger one.
 
 `make reproduce` runs everything, `make reproduce PAPER=bayesian SIZE=quick` one paper in minutes, and with `ONLY=fig4`
 one figure. Data sets are downloaded once or read from the folder that DOSIMETER_DATA names. Finished models are kept in
@@ -107,8 +108,8 @@ def run(
     paper: str, size: str, store: Store | None, kept: dict[str, Any], pictures: Path, only: str | None = None
 ) -> None:
     """Compute each part of a paper, or one of them, and put what came of it into `kept`."""
-    parts = load(paper).PARTS
-    asked = {name: [n for e in exhibits(paper) if e.part == name for n in e.asked(size)] for name in parts}
+    parts, shown = load(paper).PARTS, exhibits(paper)
+    asked = {name: [n for e in shown if e.part == name for n in e.asked(size)] for name in parts}
     chosen = [name for name in parts if only is None or name == only or name.startswith(f"{only}-")]
     if not chosen:
         raise SystemExit(f"{paper} has no part {only!r}; take one of {', '.join(parts)}")

@@ -146,6 +146,9 @@ def exhibited(tmp_path, monkeypatch):
         ("stand-in", {"a": 9.0, "b": 1}, "stand-in"),
         ("stand-in", {"a": 1.0, "b": 0}, "differs"),
         ("not possible here", {}, "not possible here"),
+        ("beyond the paper", {"a": 1.0, "b": 1}, "beyond the paper"),
+        ("beyond the paper", {"a": 1.0, "b": 0}, "differs"),
+        ("beyond the paper", {"a": 1.0}, None),
     ],
 )
 def test_the_verdict_follows_from_the_numbers(exhibited, stated, ours, verdict):
@@ -153,6 +156,19 @@ def test_the_verdict_follows_from_the_numbers(exhibited, stated, ours, verdict):
     name = exhibited(PAPER.replace('verdict = "agrees"', f'verdict = "{stated}"{why}'))
     (exhibit,) = reproduce.exhibits(name)
     assert exhibit.verdict(ours) == (None if verdict is None else book.Verdict(verdict))
+
+
+def test_what_no_paper_has_is_not_said_to_agree(exhibited):
+    """A claim of ours has no counterpart in the column of the paper."""
+    text = PAPER.replace('verdict = "agrees"', 'verdict = "beyond the paper"\nwhy = "a reason"')
+    text = text.replace('printed = [ { name = "a", label = "a number", value = 1.0, within = 0.1 } ]\n', "")
+    name = exhibited(text, fig4=lambda: book.Found({"b": 1.0}))
+    assert reproduce.main(["--paper", name]) == 0
+    page = reproduce.PAGE.read_text()
+    assert "**Verdict: beyond the paper (a reason)**" in page and "| a claim | – | yes | holds | full |" in page
+    name = exhibited(text, fig4=lambda: book.Found({"b": 0.0}))
+    assert reproduce.main(["--paper", name]) == 1
+    assert "| a claim | – | no | **does not hold** | full |" in reproduce.PAGE.read_text()
 
 
 def test_a_claim_may_fail_on_a_stand_in(exhibited):

@@ -1,265 +1,257 @@
-"""CIFAR-10 with a trained generator: networks of three lengths, of several sizes, with DP-SGD, and some without a leak.
+"""Images with a trained generator: networks of several lengths and sizes, with DP-SGD, with attributes, without a leak.
 
-`python -m experiments.panoramia.cifar quick|half|full [group …]` trains a generator by flow matching, and trains and
-audits the targets of each group together. Rows go to `cifar.json`, one for each target; rows that are there are not
-computed again. The generator, its images and the networks with DP-SGD are kept in `.reproduce/store`, so that a stopped
-run resumes. Groups: lengths (Tables 6.1 and 8.1, Figures 8.1 and 8.2), sizes (Figure 8.6a), private (Tables 8.2 to 8.4,
-Figure 8.6b), controls (networks that learnt from other images).
+`python -m experiments.panoramia.cifar quick|full [group …]` trains a generator by flow matching, and trains and audits
+the networks of each group together, by both protocols. Rows go to `results.json`; rows that are there are not computed
+again. Generators, their images and networks are kept in `.reproduce/store`, so that a stopped run resumes.
+
+Groups: lengths (Tables 6.1 to 8.1, Figures 6.1 to 8.3), sizes (Figure 8.6a), private (Tables 8.2 to 8.4, Figure 8.6b),
+attributes (Fashion-MNIST for CelebA; Figure 8.4), controls (networks that learnt from other images).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import time
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dosimeter import Audit, audit_members_only
+from dosimeter.attacks.image_classifier import image_judge
 from dosimeter.engine import Store
-from dosimeter.generators import FlowMatching
-from dosimeter.training import Model, train_many
+from dosimeter.evidence import Scores
+from dosimeter.generators import Filtered, FlowMatching
+from dosimeter.generators.nearest import best_correlations
 
-from .adult import parts, private_recipe
-from .images import CLASSES, small
+from ..shared import announce
+from . import stored, tables
+from .images import LowPassed, Settings, drawn, low_pass
+from .networks import NETWORKS, Labelled, accuracy, asked, private, trained
+from .summary import Remembered, kept, quantiles
 
 FOLDER = Path(__file__).resolve().parent
-ROWS = FOLDER / "cifar.json"
-SIZES = ("quick", "half", "full")  # 8, 16 and 32 pixels
-GROUPS = ("lengths", "controls", "private", "sizes")
-NETWORKS = ("plain", "residual", "wide")
-Settings = Mapping[str, Any]
+CONFIG = FOLDER / "config.toml"
+SIZES = ("quick", "full")
+KEYS = {
+    "lengths": ("cifar10", "generator"),
+    "sizes": ("sizes",),
+    "private": ("dp.resnet", "dp.wide", "dp.same"),
+    "attributes": ("celeba", "generator"),
+    "controls": ("controls",),
+}
+SHOWN = 500  # records of each kind whose losses a figure shows
+DP_NAMES = {"dp.resnet": "residual", "dp.wide": "wide"}
+Pairs = Sequence[tuple[Any, Any]]
 
 
-def network(kind: str, width: int) -> Any:
-    """Four convolutions, a residual network, or one that is twice as wide; group norms, so that DP-SGD can train it."""
-    from torch import nn
+@dataclass(frozen=True, eq=False)
+class Group:
+    """The networks of one audit by name, with what is told of each, and which of them make a row of which key."""
 
-    def layer(given: int, made: int, step: int = 1) -> list[Any]:
-        return [nn.Conv2d(given, made, 3, stride=step, padding=1), nn.GroupNorm(8, made), nn.ReLU()]
+    modules: dict[str, Any] = field(default_factory=dict)
+    told: dict[str, dict[str, Any]] = field(default_factory=dict)
+    rows: list[tuple[str, list[str]]] = field(default_factory=list)
 
-    class Residual(nn.Module):  # type: ignore[misc]
-        def __init__(self, size: int) -> None:
-            super().__init__()
-            self.inner = nn.Sequential(*layer(size, size), nn.Conv2d(size, size, 3, padding=1), nn.GroupNorm(8, size))
-
-        def forward(self, x: Any) -> Any:
-            return nn.functional.relu(x + self.inner(x))
-
-    wide = 2 * width if kind == "wide" else width
-    extra = [[] if kind == "plain" else [Residual(size)] for size in (wide, 2 * wide, 4 * wide)]
-    return nn.Sequential(
-        *layer(3, wide),
-        *extra[0],
-        *layer(wide, 2 * wide, 2),
-        *extra[1],
-        *layer(2 * wide, 4 * wide, 2),
-        *extra[2],
-        *layer(4 * wide, 4 * wide),
-        nn.AdaptiveAvgPool2d(4),
-        nn.Flatten(),
-        nn.Linear(16 * 4 * wide, CLASSES),
-    )
+    def add(self, name: str, module: Any, *, epochs: int, dp: float | None = None) -> str:
+        """One more network; its name."""
+        size = sum(part.numel() for part in module.parameters())
+        self.modules[name], self.told[name] = module, {"epochs": epochs, "dp": dp, "parameters": size}
+        return name
 
 
-def trained(kind: str, X: Any, y: Any, settings: Settings, epochs: Sequence[int], seed: int) -> dict[int, Any]:
-    """The network after so many epochs of one training with Adam and mirrored images."""
-    import torch
-
-    images, labels = _planes(X), torch.tensor(y)
-    found = {}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        module = network(kind, settings["width"]).to(memory_format=torch.channels_last)
-        batches = math.ceil(len(images) / settings["batch"])
-        optimiser = torch.optim.AdamW(module.parameters(), settings["learning_rate"], weight_decay=5e-4)
-        for epoch in range(1, max(epochs) + 1):
-            for rows in torch.randperm(len(images)).tensor_split(batches):
-                seen = torch.where(torch.rand(len(rows), 1, 1, 1) < 0.5, images[rows].flip(3), images[rows])
-                optimiser.zero_grad()
-                torch.nn.functional.cross_entropy(module(seen), labels[rows]).backward()
-                optimiser.step()
-            if epoch in epochs:
-                found[epoch] = deepcopy(module).eval()
-    return found
-
-
-def private(X: Any, y: Any, epsilon: float, settings: Settings, seed: int, store: Store | None) -> Any:
-    """The plain network trained with DP-SGD."""
-    factory = Model(partial(network, "plain", settings["width"]), f"panoramia cifar, width {settings['width']}")
-    how = {**settings, "epochs": [settings["dp_epochs"]]}
-    trained_one = train_many(
-        factory,
-        private_recipe(len(X), epsilon, how),
-        (_planes(X).numpy(), np.asarray(y)),
-        np.ones((1, len(X)), bool),
-        [seed],
-        return_models=True,
-        store=store,
-        engine="inline",
-    )
-    return next(iter(trained_one)).module(factory)
-
-
-def targets(
-    group: str, drawn: Sequence[tuple[Any, Any]], settings: Settings, seed: int, store: Store | None
-) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """The networks of a group by name, each with what the row says of it."""
-    inside, _, others = drawn
-    longest = max(settings["epochs"])
-    found: dict[str, tuple[Any, dict[str, Any]]] = {}
-    if group == "lengths":
-        for epochs, module in trained("plain", *inside, settings, settings["epochs"], seed).items():
-            found[f"{epochs} epochs"] = module, {"network": "plain", "epochs": epochs, "dp": None}
-    elif group == "sizes":
+def networks(group: str, pairs: Pairs, settings: Settings, seed: int, store: Store | None) -> Group:
+    """Train the networks of a group, or take them from the store."""
+    inside, _, others = pairs
+    made, epochs = Group(), settings["epochs"]
+    if group == "private":
+        return _private(inside, settings, seed, store)
+    if group == "sizes":
         for kind in NETWORKS:
-            module = trained(kind, *inside, settings, [longest], seed)[longest]
-            found[kind] = module, {"network": kind, "epochs": longest, "dp": None}
-    elif group == "private":
-        for epsilon in settings["dp"]:
-            module = private(*inside, epsilon, settings, seed, store)
-            found[f"DP, ε = {epsilon:g}"] = module, {"network": "plain", "epochs": settings["dp_epochs"], "dp": epsilon}
-    else:
+            short = settings["short_epochs"]
+            made.add(kind, trained(kind, *inside, settings, [short], seed, store)[short], epochs=short)
+    elif group == "controls":
         for number in range(settings["controls"]):
-            for epochs, module in trained("plain", *others, settings, settings["epochs"], seed + 1 + number).items():
-                name = f"never saw them {number + 1}, {epochs} epochs"
-                found[name] = module, {"network": "plain", "epochs": epochs, "dp": None}
-    return found
+            found = trained("plain", *others, settings, epochs, seed + 1 + number, store)
+            for count, module in found.items():
+                made.add(f"never saw them {number + 1}, {count} epochs", module, epochs=count)
+    else:
+        for count, module in trained("plain", *inside, settings, epochs, seed, store).items():
+            made.add(f"{count} epochs", module, epochs=count)
+    made.rows.append((KEYS[group][0], list(made.modules)))
+    return made
 
 
-def audited(group: str, settings: Settings, seed: int, store: Store | None) -> list[dict[str, Any]]:
-    """One audit of all networks of a group: a row for each."""
-    drawn = images(settings, seed)
-    inside, fresh, _ = drawn
-    asked: dict[str, Callable[[Any], Any]] = {}
-    told = {}
-    for name, (module, what) in targets(group, drawn, settings, seed, store).items():
-        asked[name] = _asked(module)
-        right = [float(np.mean(asked[name](X).argmax(axis=1) == y)) for X, y in (inside, fresh)]
-        size = sum(parameter.numel() for parameter in module.parameters())
-        told[name] = {**what, "parameters": size, "train": right[0], "test": right[1]}
-    generator = FlowMatching(steps=settings["steps"], start=settings["start"], flips=True, store=store)
+def _private(inside: tuple[Any, Any], settings: Settings, seed: int, store: Store | None) -> Group:
+    """Residual and wide networks with DP-SGD and without, and for some ε a second one that is trained otherwise."""
+    made, longest = Group(), settings["short_epochs"]
+    other = {**settings, **settings["dp_other"]}
+    for key, kind in DP_NAMES.items():
+        names = []
+        for epsilon in settings[key.replace(".", "_")]:
+            module = private(kind, *inside, epsilon, settings, seed, store)
+            names.append(made.add(f"{kind}, ε = {epsilon:g}", module, epochs=settings["dp_epochs"], dp=epsilon))
+        plain = trained(kind, *inside, {**settings, "width": settings["dp_width"]}, [longest], seed, store)[longest]
+        made.rows.append((key, [*names, made.add(f"{kind}, without DP", plain, epochs=longest)]))
+    for epsilon in settings["dp_same"]:
+        module = private("residual", *inside, epsilon, other, seed, store)
+        name = made.add(f"residual, ε = {epsilon:g}, other settings", module, epochs=other["dp_epochs"], dp=epsilon)
+        made.rows.append(("dp.same", [f"residual, ε = {epsilon:g}", name]))
+    return made
+
+
+def generator_of(settings: Settings, originals: Any, store: Store | None) -> Any:
+    """Flow matching; with attributes without labels, so that a labeler gives them; filtered and mapped where asked.
+
+    `originals` are the members before the map.
+    """
+    found: Any = FlowMatching(
+        steps=settings["steps"],
+        start=settings["start"],
+        flips=True,
+        conditional=not settings["attributes"],
+        store=store,
+    )
+    if settings["drop"]:
+        found = Filtered(found, drop=settings["drop"])
+    if settings["low_pass"] < 1:
+        found = LowPassed(found, settings["low_pass"], originals)
+    return Labelled(found, settings, store) if settings["attributes"] else found
+
+
+def audited(group: str, settings: Settings, size: str, seed: int, store: Store | None) -> list[dict[str, Any]]:
+    """One audit of all networks of a group by both protocols: its rows."""
+    pairs = drawn(settings, seed)
+    inside, fresh, _ = pairs
+    made = networks(group, pairs, settings, seed, store)
+    for name, module in made.modules.items():
+        right = [accuracy(module, *pair, settings) for pair in (inside, fresh)]
+        made.told[name] |= {"train": right[0], "test": right[1]}
+    boxes = {name: asked(module, settings) for name, module in made.modules.items()}
+    before = [X for X, _ in drawn({**settings, "low_pass": 1.0}, seed)[:2]]
+    generator, longest = Remembered(generator_of(settings, before[0], store)), settings["epochs"][-1]
+
+    def like_the_target(epochs: int) -> Any:
+        return lambda X, y, at: asked(trained("plain", X, y, settings, [epochs], at, store)[epochs], settings)
+
+    announce(f"panoramia: {group}, an audit of {len(boxes)} networks")
     began = time.process_time()
     audit = audit_members_only(
-        asked,
+        dict(reversed(boxes.items())),
         inside,
         generator=generator,
         nonmembers=fresh,
+        reference=like_the_target(settings["reference_epochs"]),
         references=settings["references"],
         splits=tuple(settings["splits"]),
+        protocol="thesis",
+        helper_train=like_the_target(longest),
         seed=seed,
     )
-    shared = {"group": group, **_shared(audit, settings, seed), "seconds": round(time.process_time() - began, 1)}
-    rows = []
-    for target in audit.details["targets"]:
-        real = next(row for row in audit.details["real"]["targets"] if row["name"] == target["name"])
-        rows.append(
-            {
-                "key": key(group, settings, seed, target["name"]),
-                **shared,
-                "target": target["name"],
-                **told[target["name"]],
-                **{name: target[name] for name in ("epsilon", "epsilon_raw", "c_plus_epsilon_lb", "auc", "stands_out")},
-                "one_run": target["one_run"],
-                "by_record": target["by_record"],
-                "real": real["epsilon"],
-                "real_one_run": real["one_run"],
-            }
-        )
+    spent = time.process_time() - began
+    told = {"size": size, "data": settings["data"], "side": settings["side"], **judged(audit)}
+    rows: list[dict[str, Any]] = []
+    for key, names in made.rows:
+        row = kept(audit, seed, {name: made.told[name] for name in names}, cpu_seconds=spent)
+        rows.append({"key": key, **told, **({"dp": made.told[names[0]]["dp"]} if key == "dp.same" else {}), **row})
+    if settings["attributes"]:
+        sides = {"members": inside, "real non-members": fresh, "generated": generator.made}
+        losses = {
+            name: {side: box.losses(X[:SHOWN], y[:SHOWN]).values for side, (X, y) in sides.items()}
+            for name, box in boxes.items()
+        }
+        rows[0]["losses"] = quantiles(losses)
+    if "generator" in KEYS[group]:
+        how = {name: settings[name] for name in ("steps", "start", "low_pass", "drop")}
+        found = maps(generator, *before, settings, seed)
+        rows.append({"key": "generator", **told, "seed": seed, **how, "maps": found})
     return rows
 
 
-def images(settings: Settings, seed: int) -> list[tuple[Any, Any]]:
-    """Members, fresh images, and images for the controls: disjoint, as whole numbers, made small where asked."""
-    drawn = parts("cifar10", [settings["members"]] * 3, seed)
-    return [(np.rint(255.0 * small(X, settings["side"])).astype(np.uint8), y) for X, y in drawn]
-
-
-def key(group: str, settings: Settings, seed: int, target: str = "") -> str:
-    """What a row is of."""
-    return " | ".join([f"{settings['side']} pixels", f"{settings['members']} members", group, str(seed), target])
-
-
-def _shared(audit: Audit, settings: Settings, seed: int) -> dict[str, Any]:
-    """What all rows of an audit have."""
+def judged(audit: Audit) -> dict[str, Any]:
+    """What the audit says of its generator: how well it is told from members, and how close it comes to them."""
     check = audit.details["generator"]
     return {
-        "side": settings["side"],
-        "members": settings["members"],
-        "seed": seed,
-        "steps": settings["steps"],
-        "start": settings["start"],
-        "c_lb": audit.details["targets"][0]["c_lb"],
         "judge": check["counted"],
         "judge_auc": check["auc"],
         "judges": {judge["name"]: judge["auc"] for judge in check["judges"]},
         "decides": check["decides"],
         "nearest": check["nearest"]["generated"],
         "nearest_real": check["nearest"]["real"],
-        "closeness": check["nearest"]["closeness"],
     }
 
 
-def rows() -> list[dict[str, Any]]:
-    """The rows that were computed so far."""
-    return json.loads(ROWS.read_text(encoding="utf-8")) if ROWS.exists() else []
+def maps(generator: Remembered, members: Any, fresh: Any, settings: Settings, seed: int) -> list[dict[str, Any]]:
+    """What a convolutional judge tells of images that start farther along the way from noise, with and without a map.
+
+    The same map is applied to generated and to fresh images; half of either trains the judge. Not with attributes,
+    whose generator has a filter around it.
+    """
+    if settings["attributes"]:
+        return []
+    flow, found = generator.inner.inner if settings["low_pass"] < 1 else generator.inner, []
+    count = min(settings["mapped"], len(fresh))
+    for start in settings["starts"]:
+        made = replace(flow, recipe=replace(flow.recipe, start=start)).sample(count, seed=seed)[0]
+        for share in settings["shares"]:
+            real, generated, known = (low_pass(images, share) for images in (fresh[:count], made, members))
+            nearest = [float(np.median(best_correlations(known, side[:SHOWN]))) for side in (generated, real)]
+            auc = told_apart(real, generated, seed=seed)
+            found.append(
+                {"start": start, "share": share, "auc": auc, "nearest": nearest[0], "nearest_real": nearest[1]}
+            )
+    return found
 
 
-def table(found: Sequence[Mapping[str, Any]]) -> str:
-    """The rows as a table."""
-    lines = [
-        "| target | ε (DP) | train | test | judge's AUC | c_lb | {c+ε}_lb | ε̃ | stands out | RM;RN | O(1) RM;RN |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in found:
-        guarantee = "–" if row["dp"] is None else f"{row['dp']:g}"
-        lines.append(
-            f"| {row['target']} | {guarantee} | {row['train']:.1%} | {row['test']:.1%} | {row['judge_auc']:.3f} | "
-            f"{row['c_lb']:.2f} | {row['c_plus_epsilon_lb']:.2f} | {row['epsilon']:.2f} | "
-            f"{'yes' if row['stands_out'] else 'no'} | {row['real']:.2f} | {row['real_one_run']:.2f} |"
-        )
-    return "\n".join(lines)
+def told_apart(real: Any, generated: Any, *, seed: int) -> float:
+    """The AUC of a convolutional judge that was trained on the first half of both."""
+    half = len(real) // 2
+    both = np.concatenate([real[:half], generated[:half]])
+    odds = image_judge(both, np.arange(2 * half) < half, seed=seed)
+    return Scores(odds(real[half:]), odds(generated[half:])).auc
 
 
-def _planes(X: Any) -> Any:
-    """Images with their channels first, from −1 to 1."""
-    import torch
-
-    return torch.from_numpy(np.ascontiguousarray(np.asarray(X, np.float32).transpose(0, 3, 1, 2)) / 127.5 - 1.0)
-
-
-def _asked(module: Any) -> Callable[[Any], Any]:
-    import torch
-
-    def logits(X: Any) -> Any:
-        with torch.inference_mode():
-            return np.concatenate([module(part).numpy() for part in _planes(X).split(500)])
-
-    return logits
-
-
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Compute the rows that are missing, write them group by group, and print what they say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("size", choices=SIZES)
-    parser.add_argument("groups", nargs="*", default=GROUPS, help=f"some of {', '.join(GROUPS)}; all if none is named")
-    given = parser.parse_args()
-    settings = tomllib.loads((FOLDER / "config.toml").read_text(encoding="utf-8"))["cifar"][given.size]
+    parser.add_argument("groups", nargs="*", help=f"some of {', '.join(KEYS)}; all if none is named")
+    given = parser.parse_args(arguments)
+    strange = [group for group in given.groups if group not in KEYS]
+    if strange:
+        parser.error(f"there is no group {strange[0]!r}; take some of {', '.join(KEYS)}")
+    config = tomllib.loads(CONFIG.read_text(encoding="utf-8"))
     store = Store(FOLDER.parents[1] / ".reproduce" / "store")
-    for seed in range(settings["first_seed"], settings["first_seed"] + settings["seeds"]):
-        for group in given.groups:
-            there = [row for row in rows() if row["key"].startswith(key(group, settings, seed))]
+    for group in given.groups or KEYS:
+        settings = config["attributes" if group == "attributes" else "cifar"][given.size]
+        for seed in range(settings["first_seed"], settings["first_seed"] + settings["seeds"]):
+            there = _there(group, settings, given.size, seed)
             if not there:
-                there = audited(group, settings, seed, store)
-                text = json.dumps([*rows(), *there], ensure_ascii=False, indent=1)
-                ROWS.write_text(text + "\n", encoding="utf-8")
-            print(f"\n{group}, seed {seed}\n\n{table(there)}", flush=True)
+                there = audited(group, settings, given.size, seed, store)
+                stored.keep(there)
+            show(group, seed, there)
+
+
+def _there(group: str, settings: Settings, size: str, seed: int) -> list[dict[str, Any]]:
+    """The rows of a group, if all of its keys have some."""
+    wanted = {"size": size, "seed": seed, "data": settings["data"], "side": settings["side"]}
+    found = [row for row in stored.kept() if row["key"] in KEYS[group] and wanted.items() <= row.items()]
+    return found if {row["key"] for row in found} == set(KEYS[group]) else []
+
+
+def show(group: str, seed: int, found: Sequence[Any]) -> None:
+    """Print the rows of a group."""
+    for row in found:
+        print(f"\n{group}, seed {seed}: {row['key']}\n", flush=True)
+        if row["key"] == "generator":
+            print(
+                tables.of_image_generators([row]), *(tables.of_maps(row["maps"]) for _ in row["maps"][:1]), sep="\n\n"
+            )
+        else:
+            print(tables.of_targets([row], "accuracy"), tables.of_audits([row]), tables.of_cost([row]), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -1,25 +1,33 @@
-"""Images: a convolutional network after fewer and more epochs, and with DP-SGD, on a part of CIFAR-10 made small."""
+"""Images of one size, from CIFAR-10 or from Fashion-MNIST with attributes in the place of CelebA, and one map for all.
+
+A record's label is a number: a class of CIFAR-10 or, with attributes, the set of those that hold, one bit for each. A
+network with an output for each attribute gives every set a probability, the product over its attributes, so an audit
+takes it as a classifier of sets. Its loss is then that of all labels together.
+"""
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Mapping
-from copy import deepcopy
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from dosimeter import audit_members_only
-from dosimeter.engine import Store
-from dosimeter.generators import SmoothedBootstrap
-from dosimeter.training import Model, train_many
+from .adult import parts
 
-from .adult import parts, private_recipe
-from .summary import kept
-
-CLASSES = 10
+Settings = Mapping[str, Any]
+GARMENTS = {  # yes or no by class of Fashion-MNIST
+    "covers the trunk": (0, 2, 3, 4, 6),
+    "long sleeves": (2, 4, 6),
+    "covers the legs": (1, 3),
+    "opens in front": (4, 6),
+    "for the feet": (5, 7, 9),
+}
+LOOKS = ("bright", "brighter above")  # computed from the pixels; the same for a mirrored image
+ATTRIBUTES = (*GARMENTS, *LOOKS)
+FEWEST = 10  # members of a label, for others with this label
+BRIGHT = 0.286  # the mean of all pixels of Fashion-MNIST, from 0 to 1
+SETS = (np.arange(2 ** len(ATTRIBUTES))[:, None] >> np.arange(len(ATTRIBUTES))) & 1  # the attributes of every label
 
 
 def small(images: Any, side: int) -> Any:
@@ -29,98 +37,84 @@ def small(images: Any, side: int) -> Any:
     return blocks.mean(axis=(2, 4)).astype(np.float32)
 
 
-def convolutions(side: int, width: int) -> Any:
-    """Three convolutions, the last two in steps of two, and a dense layer: enough weights to learn images by heart."""
-    from torch import nn
+def low_pass(images: Any, share: float) -> Any:
+    """Keep this share of the frequencies of either axis (of the cosine transform), the low ones; 1 changes nothing."""
+    if share >= 1.0:
+        return images
+    from scipy.fft import dctn, idctn
 
-    return nn.Sequential(
-        *(nn.Conv2d(3, width, 3, padding=1), nn.ReLU()),
-        *(nn.Conv2d(width, 2 * width, 3, stride=2, padding=1), nn.ReLU()),
-        *(nn.Conv2d(2 * width, 2 * width, 3, stride=2, padding=1), nn.ReLU()),
-        nn.Flatten(),
-        *(nn.Linear(2 * width * math.ceil(side / 4) ** 2, 128), nn.ReLU()),
-        nn.Linear(128, CLASSES),
-    )
-
-
-def networks(X: Any, y: Any, settings: Mapping[str, Any], seed: int) -> dict[int, Any]:
-    """The network after so many epochs of one training with Adam, with nothing against over-fitting."""
-    import torch
-
-    images, labels = torch.from_numpy(_planes(X)).contiguous(memory_format=torch.channels_last), torch.tensor(y)
-    rng = np.random.default_rng(np.random.SeedSequence(seed))
-    found = {}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        module = convolutions(settings["side"], settings["width"]).to(memory_format=torch.channels_last)
-        optimiser = torch.optim.Adam(module.parameters(), settings["learning_rate"])
-        for epoch in range(1, max(settings["epochs"]) + 1):
-            for rows in torch.from_numpy(rng.permutation(len(images))).split(settings["batch"]):
-                optimiser.zero_grad()
-                torch.nn.functional.cross_entropy(module(images[rows]), labels[rows]).backward()
-                optimiser.step()
-            if epoch in settings["epochs"]:
-                found[epoch] = deepcopy(module)
-    return found
+    waves = dctn(np.asarray(images, np.float64), axes=(1, 2), norm="ortho")
+    height, width = images.shape[1:3]
+    waves[:, round(share * height) :] = 0.0
+    waves[:, :, round(share * width) :] = 0.0
+    smooth = idctn(waves, axes=(1, 2), norm="ortho")
+    if np.dtype(images.dtype).kind in "iu":
+        return np.rint(smooth).clip(0, 255).astype(images.dtype)
+    return smooth.astype(images.dtype)
 
 
-def private_network(
-    X: Any, y: Any, epsilon: float, settings: Mapping[str, Any], seed: int, store: Store | None = None
-) -> Any:
-    """The same network trained with DP-SGD for as long as the longest training."""
-    side, width = settings["side"], settings["width"]
-    factory = Model(partial(convolutions, side, width), f"panoramia images, side {side}, width {width}")
-    recipe, everyone = private_recipe(len(X), epsilon, settings), np.ones((1, len(X)), bool)
-    trained = train_many(
-        factory, recipe, (_planes(X), y), everyone, [seed], return_models=True, store=store, engine="inline"
-    )
-    return next(iter(trained)).module(factory)
+@dataclass(eq=False)
+class LowPassed:
+    """A generator that learns from images before the map, and whose images then go through it as the real ones did.
 
-
-def audited(settings: Mapping[str, Any], seed: int, store: Store | None = None) -> dict[str, Any]:
-    """One audit of networks after fewer and more epochs and, if settings say so, of networks with DP-SGD.
-
-    With `control` the networks learn from other images than the members, so that ε̃ has to be 0.
+    `originals` are the members before the map; what the generator is fitted to is found among them.
     """
-    drawn = parts("cifar10", [settings["members"]] * (3 if settings.get("control") else 2), seed)
-    inside, fresh, *others = ((small(X, settings["side"]), y) for X, y in drawn)
-    learnt = others[0] if others else inside
-    models: dict[str, Callable[[Any], Any]] = {}
-    trained: dict[str, dict[str, Any]] = {}
 
-    def add(name: str, module: Any, epochs: int, dp: float | None) -> None:
-        models[name] = _asked(module)
-        right = [float(np.mean(models[name](X).argmax(axis=1) == y)) for X, y in (inside, fresh)]
-        trained[name] = {"epochs": epochs, "dp": dp, "train": right[0], "test": right[1]}
+    inner: Any
+    share: float
+    originals: Any = field(repr=False)
 
-    for epsilon in settings.get("dp", []):
-        module = private_network(*learnt, epsilon, settings, seed, store)
-        add(f"DP, ε = {epsilon:g}", module, max(settings["epochs"]), epsilon)
-    for epochs, module in networks(*learnt, settings, seed).items():
-        add(f"{epochs} epochs", module, epochs, None)
-    began = time.process_time()
-    audit = audit_members_only(
-        models,
-        inside,
-        generator=SmoothedBootstrap(),
-        nonmembers=fresh,
-        references=settings["references"],
-        seed=seed,
-    )
-    return kept(audit, seed, trained, cpu_seconds=time.process_time() - began)
+    @property
+    def name(self) -> str:
+        """What the page calls it."""
+        return f"{self.inner.name}, {self.share:g} of the frequencies"
 
+    @property
+    def minimum(self) -> int:
+        """The fewest members."""
+        return int(self.inner.minimum)
 
-def _planes(images: Any) -> Any:
-    """Images with their channels first, as torch takes them."""
-    return np.ascontiguousarray(np.asarray(images, np.float32).transpose(0, 3, 1, 2))
+    def fit(self, members: Any, *, seed: int) -> LowPassed:
+        """Fit the generator to the originals of these members."""
+        X = members[0] if isinstance(members, tuple) else members
+        rows = {image.tobytes(): at for at, image in enumerate(low_pass(self.originals, self.share))}
+        own = self.originals[[rows[image.tobytes()] for image in X]]
+        learnt = (own, members[1]) if isinstance(members, tuple) else own
+        return LowPassed(self.inner.fit(learnt, seed=seed), self.share, self.originals)
+
+    def sample(self, count: int, *, seed: int) -> Any:
+        """Its images after the map."""
+        made = self.inner.sample(count, seed=seed)
+        if isinstance(made, tuple):
+            return low_pass(made[0], self.share), made[1]
+        return low_pass(made, self.share)
 
 
-def _asked(module: Any) -> Callable[[Any], Any]:
-    """Logits of images whose channels come last."""
-    import torch
+def attributes(images: Any, y: Any) -> Any:
+    """The label of each image from 0 to 1: the number of the set of its attributes."""
+    upper = images.shape[1] // 2
+    rows = images.reshape(len(images), images.shape[1], -1)
+    looks = rows.mean(axis=(1, 2)) > BRIGHT, rows[:, :upper].mean(axis=(1, 2)) > rows[:, upper:].mean(axis=(1, 2))
+    told = np.stack([*(np.isin(y, classes) for classes in GARMENTS.values()), *looks], axis=1)
+    return told.astype(np.int64) @ (1 << np.arange(len(ATTRIBUTES)))
 
-    def logits(images: Any) -> Any:
-        with torch.inference_mode():
-            return module(torch.from_numpy(_planes(images))).numpy()
 
-    return logits
+def drawn(settings: Settings, seed: int) -> list[tuple[Any, Any]]:
+    """Members, fresh images, and images for the controls: disjoint, as whole numbers, made small, after the map.
+
+    Other images whose label fewer than ten members have are left out: an audit refuses real non-members with a label
+    that none of its members has.
+    """
+    found = []
+    for X, y in parts(settings["data"], [settings["members"]] * 3, seed):
+        images = np.asarray(X, np.float32)
+        images = images if images.ndim == 4 else images[..., None]
+        if settings["attributes"]:
+            y = attributes(images, np.asarray(y))
+        edge = -images.shape[1] % settings["side"] // 2
+        images = small(np.pad(images, ((0, 0), (edge, edge), (edge, edge), (0, 0))), settings["side"])
+        found.append((low_pass(np.rint(255.0 * images).astype(np.uint8), settings["low_pass"]), np.asarray(y)))
+    inside, *others = found
+    labels, counts = np.unique(inside[1], return_counts=True)
+    known = labels[counts >= FEWEST]
+    return [inside, *((X[np.isin(y, known)], y[np.isin(y, known)]) for X, y in others)]

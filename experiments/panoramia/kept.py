@@ -18,7 +18,6 @@ FILES = {
     "adult": "adult",
     "table": "adult",
     "silent": "adult",
-    "images": "images",
     "generators": "generators",
     "language": "language",
     "short_text": "texts",

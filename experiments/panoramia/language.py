@@ -26,7 +26,7 @@ from dosimeter.models import HuggingFace
 from dosimeter.pipelines.language import FineTuning, byte_pairs, fine_tune, small_model, token_rows
 
 from ..language_models.measure import pieces, progress
-from .summary import kept
+from .summary import Remembered, kept, quantiles
 
 WORK = Path(__file__).resolve().parents[2] / ".reproduce" / "panoramia"
 SEED = 2024
@@ -117,22 +117,6 @@ def fine_tuned(
     return found
 
 
-class Remembered:
-    """A generator that remembers what it made, and a trainer that remembers its models: a figure shows both."""
-
-    def __init__(self, inner: Any) -> None:
-        self.inner, self.made = inner, []
-        self.name, self.minimum = inner.name, inner.minimum
-
-    def fit(self, members: Any, *, seed: int) -> Remembered:
-        self.inner = self.inner.fit(members, seed=seed)
-        return self
-
-    def sample(self, count: int, *, seed: int) -> list[str]:
-        self.made = self.inner.sample(count, seed=seed)
-        return list(self.made)
-
-
 def audited(settings: Mapping[str, Any], seed: int, store: Store | None = None) -> dict[str, Any]:
     """Both protocols for the model after fewer and more epochs; reference models are fine-tuned in the same way."""
     start, size = base(settings), settings["members"]
@@ -186,12 +170,8 @@ def audited(settings: Mapping[str, Any], seed: int, store: Store | None = None) 
         | {"test": float(told["real non-members"].mean())}
         for epochs, (name, told) in zip(sweep, losses.items(), strict=False)
     }
-    quantiles = np.linspace(0.0, 1.0, 41)
     return {
         **kept(audit, seed, trained, cpu_seconds=taken),
         "weights": start.weights,
-        "losses": {
-            model: {side: np.round(np.quantile(values, quantiles), 4).tolist() for side, values in told.items()}
-            for model, told in losses.items()
-        },
+        "losses": quantiles(losses),
     }

@@ -1,7 +1,7 @@
 """PANORAMIA (Kazmi 2024): the tables and figures of its chapters 6 to 8 under their own numbers, and the silence.
 
 Tables and texts are trained and audited here; what is finished is kept in `.reproduce/store`. Images take longer: their
-rows are read from results.json (see `images.py` and the README).
+rows are read from results.json, which `cifar.py` writes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import numpy as np
 from dosimeter.engine import Store
 
 from ..exhibits import Found
-from ..shared import markdown as table
 from . import kept, stored, summary
 from . import tables as markdown
 from .summary import Row, mean
@@ -70,11 +69,16 @@ def table61(which: str, size: str, store: Store | None = None) -> Found:
 
 def figure61(size: str) -> Found:
     """Whether generated images are copies, and whether they are told from real ones."""
-    (row, *_) = stored.rows("generator", size)
-    told = [[f"{row['judge_auc']:.3f}", f"{row['nearest']:.3f}", f"{row['nearest_real']:.3f}"]]
-    header = ["AUC of the judge", "correlation with the nearest member, generated", "the same, held-out images"]
-    numbers = {"figure61.copies": float(0 < row["nearest"] <= row["nearest_real"])}
-    return Found(numbers, {"The generator of images": table(header, told)})
+    rows = stored.rows("generator", size)
+    told = {"The generators of images": markdown.of_image_generators(rows)}
+    maps = [one for row in rows for one in row["maps"]]
+    if maps:
+        told["Starts and maps"] = markdown.of_maps(maps)
+    numbers = {
+        "figure61.copies": float(all(0 < row["nearest"] <= row["nearest_real"] for row in rows)),
+        "figure61.passes": float(not any(row["decides"] for row in rows)),
+    }
+    return Found(numbers, told)
 
 
 def table71(which: str, size: str, store: Store | None = None) -> Found:

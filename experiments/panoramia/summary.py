@@ -14,6 +14,35 @@ Row = Mapping[str, Any]
 CURVE = ("recall", "precision", "bound", "guesses")
 
 
+class Remembered:
+    """A generator that remembers what it learnt from, its fitted self and what it made: figures show them."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.members: Any = None
+        self.made: Any = None
+        self.name, self.minimum = inner.name, inner.minimum
+
+    def fit(self, members: Any, *, seed: int) -> Remembered:
+        """Fit the generator within."""
+        self.members, self.inner = members, self.inner.fit(members, seed=seed)
+        return self
+
+    def sample(self, count: int, *, seed: int) -> Any:
+        """Sample from it."""
+        self.made = self.inner.sample(count, seed=seed)
+        return self.made
+
+
+def quantiles(losses: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
+    """41 quantiles of the losses, by model and by kind of record."""
+    levels = np.linspace(0.0, 1.0, 41)
+    return {
+        model: {side: np.round(np.quantile(values, levels), 4).tolist() for side, values in told.items()}
+        for model, told in losses.items()
+    }
+
+
 def kept(audit: Audit, seed: int, trained: Mapping[str, Mapping[str, Any]], *, cpu_seconds: float) -> dict[str, Any]:
     """One audit. `trained` says of each target by name: epochs, dp, train and test; the least over-fitted first.
 

@@ -71,6 +71,7 @@ def of_cost(rows: Sequence[Row]) -> str:
     found = [
         [
             str(rows[0]["generator"]),
+            span([row.get("judge_auc") for row in rows]),
             span([row["baseline_auc"] for row in rows]),
             span([row["auc_limit"] for row in rows]),
             span([row["cpu_seconds"] for row in rows], 0),
@@ -79,6 +80,7 @@ def of_cost(rows: Sequence[Row]) -> str:
     ]
     header = [
         "generator",
+        "AUC of the judge",
         "AUC of the best baseline",
         "limit for a target's AUC",
         "CPU seconds",
@@ -112,4 +114,44 @@ def of_generators(columns: Mapping[str, Sequence[Row]]) -> str:
         for name, some in columns.items()
     ]
     header = ["generator", "AUC of the judge", "distance to the nearest member, median", "copies, %", "CPU seconds"]
+    return markdown(header, rows)
+
+
+def of_image_generators(rows: Sequence[Row]) -> str:
+    """What the audit says of its generators of images."""
+    found = [
+        [
+            f"{row['data']}, {row['side']} × {row['side']}",
+            f"{row['steps']}",
+            f"{row['judge_auc']:.3f}",
+            "yes" if row["decides"] else "no",
+            f"{row['nearest']:.3f}",
+            f"{row['nearest_real']:.3f}",
+        ]
+        for row in rows
+    ]
+    header = [
+        "images",
+        "steps of training",
+        "AUC of the judge",
+        "the generator decides",
+        "correlation with the nearest member, generated",
+        "the same, members with others",
+    ]
+    return markdown(header, found)
+
+
+def of_maps(found: Sequence[Row]) -> str:
+    """Judges of images that start farther along the way from noise, with one low-pass map for both kinds of images."""
+    rows = [
+        [f"{one['start']:g}", f"{one['share']:g}", *(f"{one[n]:.3f}" for n in ("auc", "nearest", "nearest_real"))]
+        for one in found
+    ]
+    header = [
+        "start",
+        "share of the frequencies that is kept",
+        "AUC of the judge",
+        "correlation with the nearest member, generated",
+        "the same, fresh images",
+    ]
     return markdown(header, rows)
