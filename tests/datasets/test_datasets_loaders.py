@@ -202,7 +202,7 @@ def test_arrays_are_read_only_and_the_set_is_frozen(tmp_path):
 
 def test_nothing_but_the_base_is_imported():
     """Data stand at the very left of the way the data goes."""
-    below = ("_validate", "_progress", "reading", "evidence", "estimate", "records")
+    below = ("_validate", "_progress", "_files", "reading", "columns", "evidence", "estimate", "records")
     base = {f"dosimeter.{name}" for name in below} | {"dosimeter"}
     folder = Path(datasets.__file__).parent
     for path in folder.glob("*.py"):
