@@ -261,7 +261,8 @@ def test_memory_decides_how_many_run_at_once():
     todo = tasks(6, bytes=150 * MB, sleep=0.7)
     ballast = np.ones(500 * MB // 8)  # the parent's own memory must not be taken for the workers'
     assert together(list(run(jobs.allocate, todo, workers=2, memory=350 * MB, progress=False))) == 1
-    assert together(list(run(jobs.allocate, todo, workers=2, memory=2000 * MB, progress=False))) == 2
+    long = tasks(4, bytes=150 * MB, sleep=3.0)  # a busy machine starts the second worker late
+    assert together(list(run(jobs.allocate, long, workers=2, memory=2000 * MB, progress=False))) == 2
     assert ballast[0] == 1
     with pytest.warns(
         UserWarning, match=r"one task of engine_jobs.allocate needs \d+ MB, more than the limit of 100 MB"
