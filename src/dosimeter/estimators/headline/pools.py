@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from dosimeter._validate import BoolArray, FloatArray, IntArray
+from dosimeter._validate import BoolArray, FloatArray
 from dosimeter.estimators.headline.coins import CELLS
 from dosimeter.estimators.headline.ladder import LIMITS, kept
 from dosimeter.estimators.headline.learning import ACTIVE, BOTH, IN, KINDS, OUT, Learner, View
@@ -32,6 +32,8 @@ from dosimeter.estimators.headline.tables import (
     RankTable,
     Tables,
     layouts,
+    leaks_of,
+    null_cells,
     threshold,
 )
 
@@ -41,10 +43,11 @@ _REFERENCE_SHARE = 0.2  # of all records, at least
 _MARGIN = 0.8  # of the limit: how much of it a plan on predicted counts may use, half as much where one label is scarce
 _RARE = 2.0  # expected rare labels on either side of a table
 _SCARCE = 400  # members, or non-members: with fewer, tables may hold fewer of them, but are predicted less well
-_CHEAP = 0.3  # an allowance of so many standard deviations is taken at once
-_LEAK_SHARE = 0.5  # of the level: the most that runs given away by δ may cost
+_GAIN = 0.1  # standard deviations that a new test must be expected to gain: it costs what it reveals
 _SIZE_STEPS = (0.5, 1, 2)  # of tables, from one cell to the next
-_PLANNED = (0.7, 0.85, 0.95)  # of the first design: from where on its tables must pay for δ
+_PLANNED = 0.85  # of an odds ratio: where a cut is asked what δ takes from it
+_STEPS = (0.4, 0.7, 1.0)  # of the first design
+_HALVINGS = 14  # of the range of log-odds, to find where they are centred
 RUNG_SHARES = (0.6, 0.12, 0.1, 0.07, 0.05, 0.03, 0.03)  # of the level of few leakers
 _GRID = 100  # points of the reported log odds ratio in a unit
 
@@ -64,15 +67,13 @@ def pools_bound(
     view, design = search.first()
     cells = 2 * CELLS
     frozen = float(cells[np.searchsorted(cells, max(float(design.max()), cells[1]))])
-    plan = search.plan(view, design / DESIGN, planned_at=tuple(share * frozen for share in _PLANNED), chosen=None)
-    proof = search.largest(plan, view, np.arange(1, round(frozen * _GRID) + 1) / _GRID)
+    proof, plan = search.below(view, float(design[BOTH]) / DESIGN, frozen)
     for floor, top in pairwise(cells.tolist()):
         if top <= proof.epsilon + 1e-9:
             continue
-        best, grid = nothing(bins.total), np.arange(round(floor * _GRID) + 1, round(top * _GRID) + 1) / _GRID
+        best, grid = nothing(bins.total), _grid(floor, top)
         if floor >= frozen:
-            view, design = search.later(view, (floor + top) / 2)
-            plan = search.plan(view, design, planned_at=(floor,), chosen=plan)
+            view, plan = search.following(view, plan, floor, top)
             best = search.largest(plan, view, grid)
         if best.epsilon < top - 1e-9:
             rungs = (search.largest_of_rung(rung, view, grid) for rung in search.rungs(view, top))
@@ -85,11 +86,12 @@ def pools_bound(
 
 
 class _PoolPlan(NamedTuple):
-    """The test of one kind of leak: its tables, its share of the level, and the table size it was made with."""
+    """The test of what the middle can teach: its tables, their least size, and what is taken off the count for δ."""
 
-    tables: Tables
-    share: float
+    pairings: list[Pairing]
     size: int
+    allowance: int
+    share: float  # of the level
 
 
 class _Rung(NamedTuple):
@@ -161,12 +163,33 @@ class _Search:
                 return view, design
             view = following
 
-    def later(self, view: View, log_theta: float) -> tuple[View, FloatArray]:
-        """Reveal what is of no use to a test at this odds ratio."""
-        design = np.full(len(KINDS), log_theta)
-        while (following := self._reveal(view, design, view.chance >= ACTIVE)) is not None:
+    def below(self, view: View, design: float, top: float) -> tuple[Proof, _PoolPlan | None]:
+        """What is proven up to the first design, in a few steps, and the test of the last one.
+
+        The tables of each step pay for δ from its own odds ratio on: the larger that is, the smaller they may be.
+        """
+        proof, plan = nothing(self.bins.total), None
+        for floor, above in pairwise((0.0, *(top * part for part in _STEPS))) if self.pays else ((0.0, top),):
+            plan, grid = self.plan(view, design, planned_at=max(floor, above / 2)), _grid(floor, above)
+            best = self.largest(plan, view, grid)
+            proof = max(proof, best, key=lambda found: found.epsilon)
+            if best.epsilon < grid[-1]:
+                break
+        return proof, plan
+
+    def following(self, view: View, plan: _PoolPlan | None, floor: float, top: float) -> tuple[View, _PoolPlan | None]:
+        """The test of a later cell: the one there is, unless one of fewer bins is expected to show more."""
+        middle, expected = (floor + top) / 2, -math.inf
+        if plan is not None and BOTH in view.tested:
+            expected = self._score(plan, view, top)
+        if plan is not None and expected >= 0:  # else there is more to learn than to lose
+            low, high = self._cut(view, middle)
+            ahead = self.plan(view._replace(low=low, high=high), middle, planned_at=floor, size=plan.size)
+            if ahead is None or self._score(ahead, view, top) <= expected + _GAIN:
+                return view, plan
+        while (following := self._reveal(view, np.full(len(KINDS), middle), view.chance >= ACTIVE)) is not None:
             view = following
-        return view, design
+        return view, self.plan(view, middle, planned_at=floor, size=None if plan is None else plan.size)
 
     def _information(self, odds: FloatArray) -> FloatArray:
         member = special.expit(odds + self.learner.base)
@@ -188,10 +211,8 @@ class _Search:
         above, below = high < records.size - 1, low > 1
         upper, lower, reference = records[high:].sum(), records[:low].sum(), _REFERENCE_SHARE * self.bins.total
         if active[BOTH]:
-            odds = view.of(BOTH)
-            best_low, best_high = self._best_cut(odds, low, high, float(design[BOTH]), float(view.chance[BOTH]))
-            apart = odds[high] - odds[low - 1] >= design[BOTH]
-            above, below = above and not apart and best_high > high, below and not apart and best_low < low
+            best_low, best_high = self._cut(view, float(design[BOTH]))
+            above, below = above and best_high > high, below and best_low < low
         if active[IN]:
             odds = view.of(IN)[high:]
             tested = max(records[high:][odds > design[IN]].sum(), kept(self.bins.total))
@@ -204,17 +225,44 @@ class _Search:
             above = above and not upper - records[high] < max(_REFERENCE * tested, reference)
         return bool(above), bool(below)
 
-    def _best_cut(self, odds: FloatArray, low: int, high: int, log_theta: float, chance: float) -> tuple[int, int]:
-        """Where to cut so that one table of all bins outside shows most beyond an odds ratio, in its deviations."""
+    def _cut(self, view: View, log_theta: float) -> tuple[int, int]:
+        """The bins that a test at this odds ratio has a use for: below the first number, from the second one on.
+
+        The closest law that allows no more has its log-odds clipped to a range of this length. The range lies where as
+        many members are lost above it as are gained below it, since their number is fixed.
+        """
+        odds, base, records, low, high = view.of(BOTH), self.learner.base, self.bins.records, view.low, view.high
+        above, below = special.expit(odds[high:] + base), special.expit(odds[:low] + base)
+        least, most = float(odds.min()), float(odds.max())
+        for _ in range(_HALVINGS):
+            centre = (least + most) / 2
+            top, bottom = special.expit(centre + base + log_theta / 2), special.expit(centre + base - log_theta / 2)
+            lost = records[high:] @ np.maximum(above - top, 0.0) - records[:low] @ np.maximum(bottom - below, 0.0)
+            least, most = (centre, most) if lost > 0 else (least, centre)
+        useful = odds[high:] >= least + log_theta / 2, odds[:low][::-1] <= least - log_theta / 2
+        if not useful[0].any() and not useful[1].any():  # no cut would do
+            return low, high
+        skipped = [int(np.argmax(side)) if side.any() else side.size - 1 for side in useful]
+        best = low - skipped[1], high + skipped[0]
+        sizes = records[best[1] :].sum(), records[: best[0]].sum()
+        start, chance = _PLANNED * log_theta, float(view.chance[BOTH])
+        above, below = (np.array(least + base + end * start / 2) for end in (1, -1))
+        free = not self.pays or self._lost(np.array(start), *sizes, above, below, chance) <= 0
+        return best if free else self._costly_cut(view, log_theta)
+
+    def _costly_cut(self, view: View, log_theta: float) -> tuple[int, int]:
+        """Where to cut so that one table of all bins outside shows most beyond an odds ratio and what δ takes."""
+        odds, low, high, chance = view.of(BOTH), view.low, view.high, float(view.chance[BOTH])
+        if odds[high] - odds[low - 1] >= log_theta:
+            return low, high
         expected, records = special.expit(odds + self.learner.base) * self.bins.records, self.bins.records
         upper, above = (np.cumsum(x[high:][::-1])[::-1][None, :] for x in (records, expected))
         lower, below = (np.cumsum(x[:low])[:, None] for x in (records, expected))
-        cells = _null_cells(upper, lower, above + below, log_theta)
-        beyond = above - cells[0]
-        if self.pays:
-            start = _null_cells(upper, lower, above + below, _PLANNED[1] * log_theta)
-            ends = np.log(start[0] / start[1]), np.log(start[2] / start[3])
-            beyond = beyond - self._lost(np.full(beyond.shape, _PLANNED[1] * log_theta), upper, lower, *ends, chance)
+        cells = null_cells(upper, lower, above + below, log_theta)
+        start = null_cells(upper, lower, above + below, _PLANNED * log_theta)
+        ends = np.log(start[0] / start[1]), np.log(start[2] / start[3])
+        lost = self._lost(np.full(cells[0].shape, _PLANNED * log_theta), upper, lower, *ends, chance)
+        beyond = above - cells[0] - lost
         score = beyond * np.sqrt(sum(1 / cell for cell in cells))
         place = np.unravel_index(int(np.argmax(score)), score.shape)
         return int(place[0]) + 1, high + int(place[1])
@@ -269,14 +317,44 @@ class _Search:
 
     # --- testing ------------------------------------------------------------------------------------------
 
-    def plan(
-        self, view: View, design: FloatArray, *, planned_at: tuple[float, ...], chosen: _PoolPlan | None
-    ) -> _PoolPlan | None:
-        """The test of what the middle can teach; no label of a tested record has a part in its tables or allowance."""
+    def plan(self, view: View, design: float, *, planned_at: float, size: int | None = None) -> _PoolPlan | None:
+        """The test that is expected to show most beyond a design; no label of a tested record has a part in it.
+
+        Its tables pay for δ from the odds ratio `planned_at` on. Their least size is near `size` if it is given.
+        """
         if BOTH not in view.tested:
             return None
-        sizes = SIZES if chosen is None else tuple(max(round(chosen.size * by), SIZES[0]) for by in _SIZE_STEPS)
-        return self._plan(view, float(design[BOTH]), sizes if self.pays else SIZES[:1], planned_at)
+        sizes = SIZES if size is None else tuple(max(round(size * by), SIZES[0]) for by in _SIZE_STEPS)
+        share, best, most = float(view.shares[BOTH]), None, -math.inf
+        base, rare = self.learner.base, _RARE * self.plenty
+        for least, pairings in layouts(self.bins, view, design, sizes if self.pays else SIZES[:1], base, rare):
+            plan = _PoolPlan(pairings, least, 0, share)
+            if not self.pays:
+                return plan
+            tables = self._predicted(plan, view)
+            if not tables.rows:
+                continue
+            plan = plan._replace(allowance=self._allowance(tables, planned_at, share))
+            score = Tables(tables.rows, plan.allowance).score(max(planned_at, design))
+            if score > most:
+                best, most = plan, score
+            if not plan.allowance:  # larger tables have less to gain
+                break
+        return best
+
+    def _predicted(self, plan: _PoolPlan, view: View) -> Tables:
+        """The tables of a plan as the revealed labels predict them."""
+        records, rows = self.bins.records, []
+        expected = special.expit(view.of(BOTH) + self.learner.base) * records
+        for pairing in plan.pairings:
+            upper, lower = int(records[pairing.upper].sum()), int(records[pairing.lower].sum())
+            above = float(expected[pairing.upper].sum())
+            members = round(above + float(expected[pairing.lower].sum()))
+            rows.append(RankTable(upper, lower, min(max(members, 1), upper + lower - 1), above, pairing.weight))
+        return Tables.of(rows, plan.allowance)
+
+    def _score(self, plan: _PoolPlan, view: View, log_theta: float) -> float:
+        return self._predicted(plan, view).score(log_theta)
 
     def rungs(self, view: View, top: float) -> Iterator[_Rung]:
         """Tests of few leakers at one end: so many outermost hidden records against all other hidden ones.
@@ -318,33 +396,6 @@ class _Search:
             at -= 1
         return self._proof(float(grid[at]), (rung.table,), view, self.leaks) if at >= 0 else nothing(self.bins.total)
 
-    def _plan(
-        self, view: View, design: float, sizes: tuple[int, ...], planned_at: tuple[float, ...]
-    ) -> _PoolPlan | None:
-        share, best = float(view.shares[BOTH]), None
-        expected = special.expit(view.of(BOTH) + self.learner.base) * self.bins.records
-        for size, pairings in layouts(self.bins, view, design, sizes, self.learner.base, _RARE * self.plenty):
-            allowance, score, lost = 0, 0.0, 0.0
-            if self.pays:
-                tables = Tables.of([_predicted(pairing, self.bins.records, expected) for pairing in pairings])
-                if not tables.rows:
-                    continue
-                for start in planned_at:
-                    allowance = self._allowance(tables, start, share)
-                    score, lost = Tables(tables.rows, allowance).score(max(start, design))
-                    if best is None or score > best[0] or lost <= _CHEAP:
-                        best = (score, size, pairings, allowance)
-                    if lost <= _CHEAP:
-                        break
-                if lost <= _CHEAP:
-                    break
-            elif best is None:
-                best = (score, size, pairings, allowance)
-        if best is None:
-            return None
-        # Kept even if the margins leave nothing to test: they must not decide the sizes of later tables.
-        return _PoolPlan(Tables.of([_observed(pairing, self.bins) for pairing in best[2]], best[3]), share, best[1])
-
     def _allowance(self, tables: Tables, planned_at: float, share: float) -> int:
         if self.leaks:
             return self.leaks * max(row.weight for row in tables.rows)
@@ -356,17 +407,20 @@ class _Search:
 
     def largest(self, plan: _PoolPlan | None, view: View, grid: FloatArray) -> Proof:
         """The proof of the largest point of the grid that this test rejects; ε = 0 if it rejects none."""
-        if plan is None or not plan.tables.rows:
+        # The margins must not decide the sizes of later tables, so a plan is kept even if they leave nothing to test.
+        tables = Tables.of([] if plan is None else [pairing.observed(self.bins) for pairing in plan.pairings])
+        if plan is None or not tables.rows:
             return nothing(self.bins.total)
+        tables = Tables(tables.rows, plan.allowance)
         level = self._level(plan.share)
-        at = _last(grid, lambda log_theta: plan.tables.p_value(log_theta) <= level)
+        at = _last(grid, lambda log_theta: tables.p_value(log_theta) <= level)
         if self.cost.total > 0:
             limit = self.limit(plan.share)
-            while at >= 0 and plan.tables.gamma(float(grid[at]), self.cost, limit) > limit:
+            while at >= 0 and tables.gamma(float(grid[at]), self.cost, limit) > limit:
                 at -= 1
         if at < 0:
             return nothing(self.bins.total)
-        return self._proof(float(grid[at]), plan.tables.rows, view, plan.tables.allowance)
+        return self._proof(float(grid[at]), tables.rows, view, tables.allowance)
 
     def _proof(self, log_theta: float, rows: Sequence[RankTable], view: View, allowance: int) -> Proof:
         upper, lower = sum(row.upper for row in rows), sum(row.lower for row in rows)
@@ -376,25 +430,9 @@ class _Search:
         return Proof(log_theta, upper, above, lower, below, learned, allowance)
 
 
-def _null_cells(upper: FloatArray, lower: FloatArray, members: FloatArray, log_theta: float) -> tuple[FloatArray, ...]:
-    """Members and non-members above, then below, that tables are expected to hold at an odds ratio."""
-    theta = math.exp(log_theta)
-    b, c = theta * (upper + members) + lower - members, theta * upper * members
-    mean = 2 * c / (b + np.sqrt(np.maximum(b * b - 4 * (theta - 1) * c, 0.0)))
-    cells = (mean, upper - mean, members - mean, lower - members + mean)
-    return tuple(np.maximum(cell, 0.5) for cell in cells)
-
-
-def leaks_of(records: int, delta: float, alpha: float) -> tuple[int, float]:
-    """How many of so many independent runs δ may give away, and the chance that it gives away more.
-
-    A run of an (ε, δ)-DP mechanism tells its world with probability δ and is ε-DP otherwise (Kairouz, Oh and Viswanath
-    2015), so the number of runs that tell is Binomial(records, δ).
-    """
-    leaks = 0
-    while (missed := float(special.bdtrc(leaks, records, delta))) > _LEAK_SHARE * alpha:
-        leaks += 1
-    return leaks, missed
+def _grid(floor: float, top: float) -> FloatArray:
+    """The points above one log odds ratio and up to another that may be reported."""
+    return np.arange(round(floor * _GRID) + 1, round(top * _GRID) + 1) / _GRID
 
 
 def _last(grid: FloatArray, holds: Callable[[float], bool]) -> int:
@@ -406,18 +444,3 @@ def _last(grid: FloatArray, holds: Callable[[float], bool]) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if holds(float(grid[middle])) else (low, middle)
     return low
-
-
-def _observed(pairing: Pairing, bins: Bins) -> RankTable:
-    upper, lower = pairing.upper, pairing.lower
-    above, below = int(bins.members[upper].sum()), int(bins.members[lower].sum())
-    records = int(bins.records[upper].sum()), int(bins.records[lower].sum())
-    return RankTable(*records, above + below, above, pairing.weight)
-
-
-def _predicted(pairing: Pairing, records: IntArray, expected: FloatArray) -> RankTable:
-    """The table as the revealed labels predict it."""
-    upper, lower = int(records[pairing.upper].sum()), int(records[pairing.lower].sum())
-    above = float(expected[pairing.upper].sum())
-    members = round(above + float(expected[pairing.lower].sum()))
-    return RankTable(upper, lower, min(max(members, 1), upper + lower - 1), above, pairing.weight)

@@ -24,6 +24,7 @@ from dosimeter.estimators.headline.learning import BOTH, View
 from dosimeter.estimators.headline.ranks import ROUNDING, Bins, Law, noncentral, upper_tail, whole_weights
 
 REPLACE, ADD_REMOVE = NEIGHBOURS = ("replace", "add/remove")
+_LEAK_SHARE = 0.5  # of the level: the most that runs given away by δ may cost
 _SEEN = 1e-13  # beyond this probability the Stein factor of the identity is bounded, not computed
 
 
@@ -80,12 +81,13 @@ class Tables:
         observed = int(sum(row.weight * row.above for row in self.rows)) - self.allowance
         return upper_tail([(row.weight, row.law(theta)) for row in self.rows], observed)
 
-    def score(self, log_theta: float) -> tuple[float, float]:
-        """The count beyond its mean, and the allowance, both in standard deviations."""
+    def score(self, log_theta: float) -> float:
+        """The count beyond its mean, less the allowance, in standard deviations; as little as can be without tables."""
+        if not self.rows:
+            return -math.inf
         laws = [(row, row.law(math.exp(log_theta))) for row in self.rows]
         beyond = sum(row.weight * (row.above - law.mean) for row, law in laws) - self.allowance
-        spread = math.sqrt(sum(row.weight**2 * law.variance for row, law in laws) + 1e-9)
-        return beyond / spread, self.allowance / spread
+        return beyond / math.sqrt(sum(row.weight**2 * law.variance for row, law in laws) + 1e-9)
 
     def gamma(self, log_theta: float, cost: DeltaCost, enough: float = 0.0) -> float:
         """What a unit of δ costs at this odds ratio, given the allowance; only above `enough` may it be too large."""
@@ -209,6 +211,27 @@ def _slopes_beyond(table: RankTable, theta: float, mean: float, low: float, high
     return limits[0], limits[1]
 
 
+def null_cells(upper: FloatArray, lower: FloatArray, members: FloatArray, log_theta: float) -> tuple[FloatArray, ...]:
+    """Members and non-members above, then below, that tables are expected to hold at an odds ratio."""
+    theta = math.exp(log_theta)
+    b, c = theta * (upper + members) + lower - members, theta * upper * members
+    mean = 2 * c / (b + np.sqrt(np.maximum(b * b - 4 * (theta - 1) * c, 0.0)))
+    cells = (mean, upper - mean, members - mean, lower - members + mean)
+    return tuple(np.maximum(cell, 0.5) for cell in cells)
+
+
+def leaks_of(records: int, delta: float, alpha: float) -> tuple[int, float]:
+    """How many of so many independent runs δ may give away, and the chance that it gives away more.
+
+    A run of an (ε, δ)-DP mechanism tells its world with probability δ and is ε-DP otherwise (Kairouz, Oh and Viswanath
+    2015), so the number of runs that tell is Binomial(records, δ).
+    """
+    leaks = 0
+    while (missed := float(special.bdtrc(leaks, records, delta))) > _LEAK_SHARE * alpha:
+        leaks += 1
+    return leaks, missed
+
+
 # --- which bins are tested against which ----------------------------------------------------------------------
 
 
@@ -221,6 +244,13 @@ class Pairing(NamedTuple):
     upper: IntArray
     lower: IntArray
     weight: int
+
+    def observed(self, bins: Bins) -> RankTable:
+        """The table with its members."""
+        upper, lower = self.upper, self.lower
+        above, below = int(bins.members[upper].sum()), int(bins.members[lower].sum())
+        records = int(bins.records[upper].sum()), int(bins.records[lower].sum())
+        return RankTable(*records, above + below, above, self.weight)
 
 
 class _OpposedBins(NamedTuple):
