@@ -174,7 +174,7 @@ def board(
 
 def _json_files(root: Path) -> Iterator[tuple[str, bool]]:
     """The JSON files below a folder, by their path in it, and whether each is a link; links to folders are left out."""
-    waiting, found, seen = [("", 0)], 0, 0
+    waiting, files, seen = [("", 0)], 0, 0
     while waiting:
         inside, depth = waiting.pop()
         seen += 1
@@ -189,8 +189,8 @@ def _json_files(root: Path) -> Iterator[tuple[str, bool]]:
                     if depth < DEEPEST:
                         waiting.append((name, depth + 1))
                 elif entry.name.lower().endswith(".json"):
-                    found += 1
-                    if found > MOST_FILES:
+                    files += 1
+                    if files > MOST_FILES:
                         raise InputError(f"{root} holds more than {MOST_FILES} JSON files; pass a folder inside it.")
                     yield name, entry.is_symlink()
 
@@ -238,10 +238,10 @@ def _entry(root: Path, name: str, text: bytes, changed: datetime, limits: Limits
 
 def _date(value: object) -> datetime | None:
     try:
-        found = datetime.fromisoformat(str(value))
+        moment = datetime.fromisoformat(str(value))
     except ValueError:
         return None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _page(root: Path, name: str) -> str | None:

@@ -88,11 +88,11 @@ def _same_length(name: str, values: Any, audits: list[Audit]) -> None:
 
 
 def _estimate(audit: Audit, name: str, method: str) -> Estimate:
-    found = next((e for e in audit.estimates if e.method == method), None)
-    if found is None:
+    estimate = next((e for e in audit.estimates if e.method == method), None)
+    if estimate is None:
         known = ", ".join(dict.fromkeys(e.method for e in audit.estimates))
         raise InputError(f"method {check.show(method)} is not in the audit {check.show(name)}; it has {known}.")
-    return found
+    return estimate
 
 
 def _epsilon(audit: Audit, name: str, method: str | None) -> float:
@@ -129,14 +129,14 @@ _SAID = {
 
 def _verdicts(audits: list[Audit], names: list[str]) -> str:
     """The verdict on each, the gravest first, in words and colour and without any ε."""
-    found = [facts.standing(audit) for audit in audits]
+    standings = [facts.standing(audit) for audit in audits]
     lines = []
     for kind, said in _SAID.items():
-        those = [name for name, standing in zip(names, found, strict=True) if standing is kind]
+        those = [name for name, standing in zip(names, standings, strict=True) if standing is kind]
         if those:
             more = f" and {len(those) - 6} more" if len(those) > 6 else ""
             lines.append(f"{', '.join(those[:6])}{more}: {said}.")
-    worst = next(kind for kind in _SAID if kind in found)
+    worst = next(kind for kind in _SAID if kind in standings)
     return f'<div class="verdict {worst}">{"".join(map(paragraph, lines))}</div>\n'
 
 

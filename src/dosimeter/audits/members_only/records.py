@@ -64,15 +64,15 @@ class GeneratedRecords:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        found = []
+        sentences = []
         if self.filtered and self.generator != GIVEN:
-            found.append(f"the filter dropped {self.filtered} of {self.sampled} generated records")
+            sentences.append(f"the filter dropped {self.filtered} of {self.sampled} generated records")
         if self.labelled is not None:
-            found.append(
+            sentences.append(
                 "the generated records came without labels; a classifier trained on the generator's members, right for "
                 f"{100 * self.labelled:.3g} % of others, labelled them"
             )
-        return tuple(found)
+        return tuple(sentences)
 
 
 @dataclass(frozen=True)
@@ -195,8 +195,8 @@ def _labelled(made: Any, members: tuple[Any, Any], seed: int) -> tuple[Any, Any,
     X, _ = dataset((made, None))
     form = read_both((members[0], None), GeneratedRecords(X, None, "", "", 0, 0))
     names, codes = np.unique(np.asarray(members[1]), return_inverse=True)
-    found = label(Content(form.kind, form.members, codes), Content(form.kind, form.nonmembers, None), seed=seed)
-    return X, names[found.codes], found.accuracy
+    labelled = label(Content(form.kind, form.members, codes), Content(form.kind, form.nonmembers, None), seed=seed)
+    return X, names[labelled.codes], labelled.accuracy
 
 
 def _kept(X: Any, y: Any, keep: Callable[..., Any] | None) -> tuple[Any, Any, int]:

@@ -50,12 +50,12 @@ def unit(audit: Audit) -> str:
 
 def guarantee(audit: Audit, lower: Estimate | None = None) -> Guarantee | None:
     """The tightest proven upper bound for the same neighbours as this lower bound, by default the headline."""
-    found = audit.headline if lower is None else lower
+    bound = audit.headline if lower is None else lower
     if audit.region is not None:
         stated = audit.region.upper
-        if stated.is_bound and comparable(found, stated):
+        if stated.is_bound and comparable(bound, stated):
             return stated
-    proven = [g for g in ordered(audit.upper) if g.is_bound and comparable(found, g)]
+    proven = [g for g in ordered(audit.upper) if g.is_bound and comparable(bound, g)]
     return proven[0] if proven else None
 
 
@@ -115,14 +115,14 @@ class Step:
 
 def standing(audit: Audit) -> Standing:
     """What the audit comes to."""
-    found = bounds(audit)
+    proven = bounds(audit)
     if audit.guard.shift:
         return Standing.FAILED
-    if not found:
+    if not proven:
         return Standing.MEASURED
-    if any(contradiction(lower, guarantee(audit, lower)) for lower in found):
+    if any(contradiction(lower, guarantee(audit, lower)) for lower in proven):
         return Standing.BROKEN
-    return Standing.LEAK if any(lower.low > 0 for lower in found) else Standing.NONE
+    return Standing.LEAK if any(lower.low > 0 for lower in proven) else Standing.NONE
 
 
 def shown(audit: Audit) -> tuple[Estimate, Guarantee | None]:
@@ -161,10 +161,10 @@ def more_units(audit: Audit, times: int = 4) -> tuple[int, int, float] | None:
 
 def more_step(audit: Audit, title: str, names: str, code: str = "") -> Step | None:
     """A step towards more units: what a perfect attack could prove on these, and on four times as many."""
-    found, now = more_units(audit), ceiling(audit.headline)
-    if found is None or now is None or not found[2] > now:
+    larger, now = more_units(audit), ceiling(audit.headline)
+    if larger is None or now is None or not larger[2] > now:
         return None
-    few, many, most = found
+    few, many, most = larger
     return Step(
         title,
         f"On {few} {names} even a perfect attack proves only about ε ≥ {number(now)}; on {many} it could prove about "
@@ -220,15 +220,15 @@ def verdict(audit: Audit) -> Verdict:
 # --- what to do next --------------------------------------------------------------------------------------
 def steps(audit: Audit) -> list[Step]:
     """Three things to do that follow from the result, the most urgent first."""
-    found, kind = standing(audit), page_of(audit.metadata.kind)
+    verdict, kind = standing(audit), page_of(audit.metadata.kind)
     own = getattr(kind, "steps", None)
     stronger: list[Step] = list(own(audit)) if own is not None else []
     quieter: Callable[[Audit], Step | None] = getattr(kind, "quieter", noise_step)
-    if found is Standing.FAILED:
+    if verdict is Standing.FAILED:
         listed = _after_shift(audit)
-    elif found is Standing.BROKEN:
+    elif verdict is Standing.BROKEN:
         listed = _after_broken(audit)
-    elif found is Standing.LEAK:
+    elif verdict is Standing.LEAK:
         listed = [quieter(audit), _exposed_step(audit), *stronger, _gate_step(audit)]
     else:
         listed = [*stronger, _exposed_step(audit), quieter(audit), _gate_step(audit)]

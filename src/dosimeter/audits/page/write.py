@@ -75,30 +75,30 @@ def first_screen(audit: Audit, pictures: Pictures) -> Section:
 
 def verdict_words(audit: Audit, verdict: Verdict) -> tuple[str, str]:
     """The verdict as a heading and a sentence, exactly as strong as what was proven and without any ε."""
-    head, found = verdict.lower, verdict.standing
+    head, standing = verdict.lower, verdict.standing
     unit, sure, subject = verdict.unit, percent(head.confidence), verdict.subject
     short_condition, condition = CONDITIONS.get(head.validity, ("", ""))
     condition = condition.format(unit=unit)
-    if found is Standing.FAILED:
+    if standing is Standing.FAILED:
         return (
             "Check failed: nothing can be concluded",
             "Members and non-members differ even without the model. The numbers below may measure that difference and "
             "not what the model has learnt. Do not quote them.",
         )
-    if found is Standing.BROKEN:
+    if standing is Standing.BROKEN:
         return (
             f"Leak proven, above the guarantee{short_condition}",
             f"With {sure} confidence, one {unit} changes what this {subject} gives out more than its guarantee allows: "
             f"the {subject} does not keep its guarantee, or this is one of the at most {odds_of(head.confidence)} that "
             f"err. {condition}",
         )
-    if found is Standing.LEAK:
+    if standing is Standing.LEAK:
         return (
             f"Leak proven{short_condition}",
             f"With {sure} confidence, what this {subject} gives out depends on single {unit}s: an attack tells better "
             f"than by guessing which {unit}s were used. {condition}",
         )
-    if found is Standing.NONE:
+    if standing is Standing.NONE:
         most, could = verdict.most, ""
         if most is not None and most <= 0:
             could = f" No attack on so few {unit}s could have proven one."
@@ -124,20 +124,20 @@ def _measured_words(audit: Audit) -> tuple[str, str]:
 
 def _guard(audit: Audit) -> str:
     """The verdict of the shift check, which stands above every ε."""
-    found = audit.guard
-    notes = [*found.evidence.reasons, *found.evidence.warnings]
-    if found.shift:
+    guard = audit.guard
+    notes = [*guard.evidence.reasons, *guard.evidence.warnings]
+    if guard.shift:
         kind, what = "shift", "⚠ Warning: members and non-members differ even without the model."
-        says = f"{found} Come back when members and non-members come from one distribution."
-    elif found.checked:
+        says = f"{guard} Come back when members and non-members come from one distribution."
+    elif guard.checked:
         kind, what = "passed", "✓ Checked first: members and non-members look alike without the model."
-        says = str(found)
+        says = str(guard)
     else:
         kind, what = "", "Not checked: whether members and non-members differ."
-        says = str(found).removeprefix("Not checked: ")
+        says = str(guard).removeprefix("Not checked: ")
         says = says[:1].upper() + says[1:]
     notes = [note for note in notes if note.lower() not in says.lower()]
-    role = ' role="alert"' if found.shift else ""
+    role = ' role="alert"' if guard.shift else ""
     return (
         f'<div class="guard {kind}"{role}>{paragraph(what, "what")}{paragraph(says)}'
         f"{''.join(paragraph(note, 'note') for note in notes)}</div>\n"
@@ -383,8 +383,8 @@ def charts(audit: Audit, *, width: int = WIDE) -> dict[str, Spec]:
     """
     kind = page_of(audit.metadata.kind)
     makers = CHARTS | dict(kind.CHARTS if kind is not None else {})
-    found = {name: make(Canvas(width), audit) for name, make in makers.items()}
-    return {name: chart for name, chart in found.items() if chart is not None}
+    drawn = {name: make(Canvas(width), audit) for name, make in makers.items()}
+    return {name: chart for name, chart in drawn.items() if chart is not None}
 
 
 def to_html(audit: Audit, *, title: str | None = None) -> str:

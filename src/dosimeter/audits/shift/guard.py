@@ -208,17 +208,17 @@ def _with_blind(evidence: ShiftEvidence, blind: Blind, confidence: float, draws:
     )
 
 
-def _reasons(found: ShiftEvidence) -> list[str]:
+def _reasons(evidence: ShiftEvidence) -> list[str]:
     reasons = []
-    if found.auc is not None and found.p_value is not None and at_most(found.p_value, found.level):
+    if evidence.auc is not None and evidence.p_value is not None and at_most(evidence.p_value, evidence.level):
         reasons.append(
-            f"A classifier that never saw the model tells members from non-members with AUC {found.auc:.2f} "
-            f"({p_in_words(found.p_value)})."
+            f"A classifier that never saw the model tells members from non-members with AUC {evidence.auc:.2f} "
+            f"({p_in_words(evidence.p_value)})."
         )
-    if found.class_balance_p is not None and at_most(found.class_balance_p, found.level):
+    if evidence.class_balance_p is not None and at_most(evidence.class_balance_p, evidence.level):
         reasons.append(
             "The classes are distributed differently among members and non-members "
-            f"({p_in_words(found.class_balance_p)})."
+            f"({p_in_words(evidence.class_balance_p)})."
         )
     return reasons
 
@@ -309,9 +309,9 @@ def exact_copies(records: Records) -> Copies:
     place = np.minimum(np.searchsorted(distinct, b), distinct.size - 1)
     copied = distinct[place] == b
     _refuse_same(a, b, copied)
-    found = np.flatnonzero(copied)
-    pairs = [[int(first[place[j]]), int(j)] for j in found[:PAIRS]]
-    return Copies(int(found.size), pairs, int(a.size - distinct.size))
+    places = np.flatnonzero(copied)
+    pairs = [[int(first[place[j]]), int(j)] for j in places[:PAIRS]]
+    return Copies(int(places.size), pairs, int(a.size - distinct.size))
 
 
 def _refuse_same(a: UintArray, b: UintArray, copied: BoolArray) -> None:
@@ -373,9 +373,9 @@ def _near_rows(rows: FloatArray, hashes: UintArray, n: int, share: float) -> Nea
         return NearCopies(0, [], 0)
     limit = share * float(np.median(own))
     index, distance = _nearest(rows[n:], rows[:n], same=False)
-    found = np.flatnonzero((distance <= limit) & (hashes[n:] != hashes[index]))
-    pairs = [[int(index[j]), int(j)] for j in found[:PAIRS]]
-    return NearCopies(int(found.size), pairs, int((own <= limit).sum()))
+    near = np.flatnonzero((distance <= limit) & (hashes[n:] != hashes[index]))
+    pairs = [[int(index[j]), int(j)] for j in near[:PAIRS]]
+    return NearCopies(int(near.size), pairs, int((own <= limit).sum()))
 
 
 def _near_texts(members: list[str], nonmembers: list[str], words: Words) -> NearCopies:
@@ -402,8 +402,8 @@ def _near_texts(members: list[str], nonmembers: list[str], words: Words) -> Near
             & worded[:n]
             & (exact[:n] != exact[earlier])
         )
-    found = np.flatnonzero(similarity >= NEAR_TEXT)
-    return NearCopies(int(found.size), [[int(partner[j]), int(j)] for j in found[:PAIRS]], int(own.sum()))
+    near = np.flatnonzero(similarity >= NEAR_TEXT)
+    return NearCopies(int(near.size), [[int(partner[j]), int(j)] for j in near[:PAIRS]], int(own.sum()))
 
 
 def _signatures(tokens: Words) -> tuple[UintArray, BoolArray]:

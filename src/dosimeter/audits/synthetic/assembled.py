@@ -143,9 +143,9 @@ def _estimates(evidence: OneRun | Scores, published: PublishedRows, at: Level) -
 
 
 def _criteria(ground: Ground, shared: Shared) -> tuple[Criterion, ...]:
-    found = [singling_out(ground), linkability(ground)]
-    found += [inference(ground, place) for place in shared.secrets_of(ground.pool)]
-    return tuple(one for one in found if one is not None)
+    criteria = [singling_out(ground), linkability(ground)]
+    criteria += [inference(ground, place) for place in shared.secrets_of(ground.pool)]
+    return tuple(one for one in criteria if one is not None)
 
 
 def _parted(evidence: OneRun | Scores, names: Any) -> tuple[Any, Any]:

@@ -55,9 +55,9 @@ def compare(
     with Progress(len(releases), text) as bar:
         for place, release in enumerate(releases):
             began = time.monotonic()
-            found = nearest(points, space.coordinates(release), workers=workers)
-            first = first or found
-            close.append(found.distance)
+            neighbours = nearest(points, space.coordinates(release), workers=workers)
+            first = first or neighbours
+            close.append(neighbours.distance)
             copies.append(often(own, hashes(release)))
             if parts is not None:
                 columns.append(nearest_by_column(parts, space.parts(release), workers=workers).distance)

@@ -48,9 +48,9 @@ def audit_existing(
     rows = _compared(len(first), len(second), ids, seed)
     chosen = np.concatenate([rows[0], len(first) + rows[1]])
     space, asked = fit_space(pool), pool.take(chosen)
-    found = nearest(space.coordinates(asked), space.coordinates(release), workers=shared.workers)
+    neighbours = nearest(space.coordinates(asked), space.coordinates(release), workers=shared.workers)
     isolation = alone(space, asked, shared.workers)
-    scores = lone_ratio(asked, isolation, release, found.distance)
+    scores = lone_ratio(asked, isolation, release, neighbours.distance)
     sizes = rows[0].size
     evidence = Scores(
         scores[:sizes],
@@ -62,7 +62,7 @@ def audit_existing(
     )
     place = None if ids is None else np.concatenate([ids[0].place, ids[0].names.size + ids[1].place])
     distance = np.full(len(pool), np.inf)
-    distance[chosen] = found.distance
+    distance[chosen] = neighbours.distance
     ground = Ground(
         space,
         pool,

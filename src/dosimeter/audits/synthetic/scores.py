@@ -190,12 +190,12 @@ def _weighted(tables: list[Single], audited: int, masks: BoolArray) -> list[Floa
         return np.linalg.solve(g + penalty * size * np.eye(len(g)), m)
 
     def told(penalty: float) -> float:
-        found = 0.0
+        total = 0.0
         for j, (table, mask) in enumerate(zip(tables[audited:], masks, strict=True)):
             score = ((table - center) / scale) @ solved(penalty, j)
             spread = float(score.std())
-            found += float(np.mean((score - score.mean()) * (2.0 * mask - 1.0))) / spread if spread > 0 else 0.0
-        return found
+            total += float(np.mean((score - score.mean()) * (2.0 * mask - 1.0))) / spread if spread > 0 else 0.0
+        return total
 
     best = max(PENALTIES, key=told)
     return [

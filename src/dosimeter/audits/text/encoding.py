@@ -139,5 +139,5 @@ def _call(tokenizer: Any, texts: list[str], **options: Any) -> Any:
 def _offsets(tokenizer: Any, text: str, size: int) -> list[tuple[int, int]] | None:
     if not getattr(tokenizer, "is_fast", False):
         return None
-    found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    return [tuple(pair) for pair in found] if len(found) == size else None
+    offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    return [tuple(pair) for pair in offsets] if len(offsets) == size else None

@@ -30,7 +30,7 @@ class Asked:
         target = read_model("model", model)
         other = None if base is None else read_model("base", base)
         box = HuggingFace(target, tokenizer, task="causal", batch_size=batch_size, device=device, padding="none")
-        found = cls(box, tokenizer, other, other is None and is_adapted(target))
+        subject = cls(box, tokenizer, other, other is None and is_adapted(target))
         if other is not None:
             if other is target:
                 raise InputError(
@@ -43,7 +43,7 @@ class Asked:
                     f"model has a vocabulary of {sizes[0]} tokens and base one of {sizes[1]}; pass the model that the "
                     "training started from, with the same tokens added."
                 )
-        return found
+        return subject
 
     @property
     def compared(self) -> bool:
