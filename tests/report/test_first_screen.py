@@ -19,8 +19,7 @@ from dosimeter.audits import page as audit_page
 from dosimeter.audits.page import facts
 from dosimeter.audits.page.appendix import FIELDS
 from dosimeter.audits.page.evidence import headline_ends
-from dosimeter.audits.page.facts import TOLERABLE, Standing
-from dosimeter.audits.page.write import verdict_words
+from dosimeter.audits.page.facts import TOLERABLE, Standing, verdict_words
 from dosimeter.audits.result import Audit
 from dosimeter.audits.scores import audit_scores
 from dosimeter.estimate import Validity
@@ -143,6 +142,16 @@ def test_there_are_three_steps_and_they_depend_on_the_result() -> None:
     assert listed.count('<ol class="steps"') == 1
     for step in facts.steps(nothing()):
         assert step.title in listed
+
+
+def test_noise_is_not_computed_for_a_step_that_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> float:
+        raise AssertionError("the noise was computed")
+
+    monkeypatch.setattr(facts, "noise_for_epsilon", refused)
+    assert len(facts.steps(nothing())) == 3
+    with pytest.raises(AssertionError, match="the noise was computed"):
+        facts.steps(samples.full())
 
 
 def test_the_noise_of_the_step_keeps_what_it_promises() -> None:

@@ -303,6 +303,11 @@ class Audit(Outputs):
 
     Raises:
         InputError: If there is no estimate.
+
+    >>> from dosimeter import Scores, audit_scores
+    >>> audit = audit_scores(Scores([2.0, 3.0], [0.0, 1.0]))
+    >>> Audit.from_json(audit.to_json()).headline == audit.headline
+    True
     """
 
     estimates: tuple[Estimate, ...]

@@ -45,12 +45,30 @@ def compare_page(
     method: str | None = None,
     title: str = "Privacy audits compared",
 ) -> str:
-    """A page that sets audits side by side.
+    """Make a page that sets audits side by side.
 
-    Audits with the same name are repeats of one strategy: the landscape shows their mean and their range. `utilities`
-    (larger is better, one for each audit) adds the landscape; `categories` groups its points. Its ε is the guarantee
-    where there is one, and the frontier is drawn through guarantees only: a small lower bound is not more privacy. A
-    strategy without guarantee stands at its lower bound. `method` names an estimate whose value is drawn instead.
+    Audits with the same name are repeats of one strategy: the landscape of privacy and utility shows their mean and
+    their range. Its ε is the guarantee where there is one, and the frontier is drawn through guarantees only: a small
+    lower bound is not more privacy. A strategy without a guarantee stands at its lower bound.
+
+    Args:
+        audits: The audits, at least one.
+        names: A name for each.
+        utilities: A number for each, larger is better, e.g. the accuracy; None leaves the landscape out.
+        categories: Groups the points of the landscape by colour.
+        method: An estimate whose value is drawn in the landscape instead.
+        title: The heading.
+
+    Returns:
+        The text of one HTML file.
+
+    Raises:
+        InputError: If there is no audit, a list has another length, or an audit lacks `method`.
+
+    >>> from dosimeter import Scores, audit_scores
+    >>> one = audit_scores(Scores([2.0, 3.0], [0.0, 1.0]))
+    >>> compare_page([one, one], ["first", "second"])[:15]
+    '<!DOCTYPE html>'
     """
     audits, labels = list(audits), [short(name) for name in names]
     if not audits or any(not isinstance(a, Audit) for a in audits):

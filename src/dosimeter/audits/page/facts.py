@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol, cast
 
 from dosimeter.accounting import Guarantee, PrivacyRegion
@@ -14,7 +15,7 @@ from dosimeter.accounting.accountants import noise_for_epsilon
 from dosimeter.accounting.region import comparable
 from dosimeter.audits.assemble import family
 from dosimeter.audits.result import KINDS, Audit, TprAtFpr
-from dosimeter.estimate import Estimate, Validity, number, odds_of
+from dosimeter.estimate import Estimate, Validity, number, odds_of, percent
 from dosimeter.estimators.lower_bound import largest_provable
 from dosimeter.report.markup import epsilon, share, short, small, whose
 
@@ -26,6 +27,17 @@ SHOWN_FPR = 0.01
 MOST_STEPS = 3
 TOLERABLE = math.log(3)  # somebody who was 50 % sure becomes at most 75 % sure
 MOST_UNITS = 40_000  # beyond it the ceiling takes long to compute, and more units are no advice
+
+CONDITIONS = {
+    Validity.RANDOM_SPLIT: (
+        ", if the split was random",
+        "This holds if chance alone decided which {unit}s were members.",
+    ),
+    Validity.INDEPENDENT_RUNS: (
+        ", if the runs were independent",
+        "This holds if every score comes from a training run of its own.",
+    ),
+}
 
 
 def ordered(upper: Iterable[Guarantee]) -> list[Guarantee]:
@@ -217,22 +229,80 @@ def verdict(audit: Audit) -> Verdict:
     )
 
 
+def verdict_words(audit: Audit, verdict: Verdict) -> tuple[str, str]:
+    """The verdict as a heading and a sentence, exactly as strong as what was proven and without any ε."""
+    head, standing = verdict.lower, verdict.standing
+    unit, sure, subject = verdict.unit, percent(head.confidence), verdict.subject
+    short_condition, condition = CONDITIONS.get(head.validity, ("", ""))
+    condition = condition.format(unit=unit)
+    if standing is Standing.FAILED:
+        return (
+            "Check failed: nothing can be concluded",
+            "Members and non-members differ even without the model. The numbers below may measure that difference and "
+            "not what the model has learnt. Do not quote them.",
+        )
+    if standing is Standing.BROKEN:
+        return (
+            f"Leak proven, above the guarantee{short_condition}",
+            f"With {sure} confidence, one {unit} changes what this {subject} gives out more than its guarantee allows: "
+            f"the {subject} does not keep its guarantee, or this is one of the at most {odds_of(head.confidence)} that "
+            f"err. {condition}",
+        )
+    if standing is Standing.LEAK:
+        return (
+            f"Leak proven{short_condition}",
+            f"With {sure} confidence, what this {subject} gives out depends on single {unit}s: an attack tells better "
+            f"than by guessing which {unit}s were used. {condition}",
+        )
+    if standing is Standing.NONE:
+        most, could = verdict.most, ""
+        if most is not None and most <= 0:
+            could = f" No attack on so few {unit}s could have proven one."
+        elif most is not None:
+            could = f" A perfect attack on as many {unit}s would have proven one: how large, the third card says."
+        return "No leak proven", f"That is not proof of privacy. What this attack found may be chance.{could}"
+    return _measured_words(audit)
+
+
+def _measured_words(audit: Audit) -> tuple[str, str]:
+    """The verdict where the headline is not a bound."""
+    head = audit.headline
+    beside = [e for e in audit.estimates if e.validity.is_bound and e.low > 0]
+    ending = "" if beside else ", nothing proven"
+    if head.validity == Validity.MEASUREMENT:
+        what = "Difference measured" if head.epsilon > 0 else "No difference measured"
+        said = "The attack was compared with one that does not see the model. The difference is a measurement"
+    else:
+        what, said = "Leak estimated" if head.epsilon > 0 else "No leak estimated", "The result is an estimate"
+    proven = " A second number, which is a bound, proves a leak: see the evidence." if beside else ""
+    return f"{what}{ending}", f"{said}, which bounds nothing, neither from below nor from above.{proven}"
+
+
 # --- what to do next --------------------------------------------------------------------------------------
 def steps(audit: Audit) -> list[Step]:
     """Three things to do that follow from the result, the most urgent first."""
+    return list(islice((step for step in _offers(audit) if step is not None), MOST_STEPS))
+
+
+def _offers(audit: Audit) -> Iterator[Step | None]:
+    """All that could be done, one after the other: noise is not computed where three other steps come first."""
     verdict, kind = standing(audit), page_of(audit.metadata.kind)
-    own = getattr(kind, "steps", None)
-    stronger: list[Step] = list(own(audit)) if own is not None else []
+    stronger: Callable[[Audit], list[Step]] = getattr(kind, "steps", lambda _: [])
     quieter: Callable[[Audit], Step | None] = getattr(kind, "quieter", noise_step)
     if verdict is Standing.FAILED:
-        listed = _after_shift(audit)
+        yield from _after_shift(audit)
     elif verdict is Standing.BROKEN:
-        listed = _after_broken(audit)
+        yield from _after_broken(audit)
     elif verdict is Standing.LEAK:
-        listed = [quieter(audit), _exposed_step(audit), *stronger, _gate_step(audit)]
+        yield quieter(audit)
+        yield _exposed_step(audit)
+        yield from stronger(audit)
+        yield _gate_step(audit)
     else:
-        listed = [*stronger, _exposed_step(audit), quieter(audit), _gate_step(audit)]
-    return [step for step in listed if step is not None][:MOST_STEPS]
+        yield from stronger(audit)
+        yield _exposed_step(audit)
+        yield quieter(audit)
+        yield _gate_step(audit)
 
 
 def _after_shift(audit: Audit) -> list[Step | None]:

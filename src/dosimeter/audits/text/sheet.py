@@ -70,6 +70,10 @@ class CanarySheet:
 
     Raises:
         InputError: If there is no canary, a text stands twice, or the coins are not those of the seed.
+
+    >>> sheet = canary_sheet(20, kind="names", like=[f"letter {n} says that" for n in range(40)], prefix=3, seed=1)
+    >>> CanarySheet.load(sheet.save("canaries.jsonl")) == sheet
+    True
     """
 
     canaries: tuple[Canary, ...] = field(repr=False)

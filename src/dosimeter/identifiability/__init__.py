@@ -1,0 +1,38 @@
+"""What an ε means for a person: belief, advantage, TPR at an FPR, PPV at a prior, reconstruction, and sentences.
+
+One (ε, δ) pair says much less than the curve δ(ε) it was read from: at a low FPR the difference is tenfold. All
+formulas take numbers or arrays.
+"""
+
+from dosimeter.identifiability.formulas import (
+    ADVANTAGES,
+    advantage,
+    advantage_from_epsilon,
+    advantage_from_mu,
+    advantage_from_rdp,
+    belief_from_epsilon,
+    epsilon_from_advantage,
+    epsilon_from_belief,
+    mu_from_advantage,
+    ppv,
+    reconstruction_bound,
+    tpr_at_fpr,
+)
+from dosimeter.identifiability.risk import risk_from_epsilon, risk_in_words
+
+__all__ = [
+    "ADVANTAGES",
+    "advantage",
+    "advantage_from_epsilon",
+    "advantage_from_mu",
+    "advantage_from_rdp",
+    "belief_from_epsilon",
+    "epsilon_from_advantage",
+    "epsilon_from_belief",
+    "mu_from_advantage",
+    "ppv",
+    "reconstruction_bound",
+    "risk_from_epsilon",
+    "risk_in_words",
+    "tpr_at_fpr",
+]
