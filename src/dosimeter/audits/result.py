@@ -21,7 +21,7 @@ from dosimeter._files import naming, write_text
 from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.accounting import Guarantee, PrivacyRegion
 from dosimeter.audits.assemble import Allowed, Distributions, Risk, Roc, TnrAtFnr, TprAtFpr
-from dosimeter.audits.outputs import Outputs
+from dosimeter.audits.outputs import AuditOutputs
 from dosimeter.audits.parts import (
     Count,
     ExposedRecord,
@@ -280,7 +280,7 @@ def write_risk(table: Any, path: str | Path) -> Path:
 
 
 @dataclass(frozen=True, repr=False)
-class Audit(Outputs):
+class Audit(AuditOutputs):
     """Hold what an audit found: bounds (the headline first), what was checked, what it means, what the charts need.
 
     Every part is a dataclass, written to JSON, read back and drawn through the same types.

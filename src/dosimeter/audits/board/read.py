@@ -19,10 +19,9 @@ from dosimeter._progress import Progress
 from dosimeter._validate import InputError
 from dosimeter.audits.gate import MAX_DELTA, InvalidAuditError, Outcome, gate
 from dosimeter.audits.page import facts
-from dosimeter.audits.page.facts import Standing
+from dosimeter.audits.page.facts import Conclusion
 from dosimeter.audits.result import Audit
-from dosimeter.audits.verify import Finding, Verification, verify
-from dosimeter.audits.verify import Standing as Recomputed
+from dosimeter.audits.verify import Finding, Standing, Verification, verify
 from dosimeter.reading import JSON_BYTES
 
 __all__ = ["Board", "DamagedFile", "Entry", "Limits", "Status", "board"]
@@ -72,7 +71,7 @@ class Entry:
     kind: str
     when: datetime
     dated: bool
-    standing: Standing
+    standing: Conclusion
     proven: float | None
     measured: float | None
     guaranteed: float | None
@@ -221,7 +220,7 @@ def _entry(root: Path, name: str, text: bytes, changed: datetime, limits: Limits
         kind=meta.kind or "model or scores",
         when=stated_date or changed,
         dated=stated_date is not None,
-        standing=facts.standing(audit),
+        standing=facts.conclusion(audit),
         proven=lower.low if lower.validity.is_bound else None,
         measured=None if lower.validity.is_bound else lower.epsilon,
         guaranteed=None if stated is None else stated.epsilon,
@@ -278,7 +277,7 @@ def _judged(audit: Audit, limits: Limits, recompute: bool) -> tuple[Status, tupl
 def _as_stated(audit: Audit) -> Verification:
     """The numbers as the file states them; nothing was computed again."""
     findings = tuple(
-        Finding(e.method, Recomputed.UNKNOWN, "it was not computed again", e.epsilon, most=facts.ceiling(e))
+        Finding(e.method, Standing.UNKNOWN, "it was not computed again", e.epsilon, most=facts.ceiling(e))
         for e in audit.estimates
     )
     return Verification(findings, None if audit.curve is None else audit.curve.auc)

@@ -14,7 +14,7 @@ from dosimeter.accounting import Guarantee
 from dosimeter.audits.compare.charts import bounds_chart, dense_groups, known_of, landscape_chart
 from dosimeter.audits.compare.landscape import GUARANTEED, LOWER, VALUE, Point, strategies
 from dosimeter.audits.page import facts
-from dosimeter.audits.page.facts import Standing
+from dosimeter.audits.page.facts import Conclusion
 from dosimeter.audits.result import Audit
 from dosimeter.estimate import Estimate
 from dosimeter.report.canvas import CATEGORIES, NARROW, WIDE, Canvas
@@ -137,24 +137,24 @@ def _guard(audit: Audit) -> str:
 
 
 _SAID = {
-    Standing.BROKEN: "leak proven, above the guarantee",
-    Standing.LEAK: "leak proven",
-    Standing.FAILED: "check failed, nothing can be concluded",
-    Standing.NONE: "no leak proven, which is not proof of privacy",
-    Standing.MEASURED: "measured, which bounds nothing",
+    Conclusion.BROKEN: "leak proven, above the guarantee",
+    Conclusion.LEAK: "leak proven",
+    Conclusion.FAILED: "check failed, nothing can be concluded",
+    Conclusion.NONE: "no leak proven, which is not proof of privacy",
+    Conclusion.MEASURED: "measured, which bounds nothing",
 }
 
 
 def _verdicts(audits: list[Audit], names: list[str]) -> str:
     """The verdict on each, the gravest first, in words and colour and without any ε."""
-    standings = [facts.standing(audit) for audit in audits]
+    conclusions = [facts.conclusion(audit) for audit in audits]
     lines = []
     for kind, said in _SAID.items():
-        those = [name for name, standing in zip(names, standings, strict=True) if standing is kind]
+        those = [name for name, conclusion in zip(names, conclusions, strict=True) if conclusion is kind]
         if those:
             more = f" and {len(those) - 6} more" if len(those) > 6 else ""
             lines.append(f"{', '.join(those[:6])}{more}: {said}.")
-    worst = next(kind for kind in _SAID if kind in standings)
+    worst = next(kind for kind in _SAID if kind in conclusions)
     return f'<div class="verdict {worst}">{"".join(map(paragraph, lines))}</div>\n'
 
 

@@ -106,7 +106,7 @@ def measurable(estimate: Estimate) -> bool:
 
 
 # --- where an audit stands --------------------------------------------------------------------------------
-class Standing(StrEnum):
+class Conclusion(StrEnum):
     """What an audit comes to; the values are the names that the style sheet colours."""
 
     FAILED = "failed"  # members and non-members differ without the model
@@ -125,16 +125,16 @@ class Step:
     code: str = ""
 
 
-def standing(audit: Audit) -> Standing:
+def conclusion(audit: Audit) -> Conclusion:
     """What the audit comes to."""
     proven = bounds(audit)
     if audit.guard.shift:
-        return Standing.FAILED
+        return Conclusion.FAILED
     if not proven:
-        return Standing.MEASURED
+        return Conclusion.MEASURED
     if any(contradiction(lower, guarantee(audit, lower)) for lower in proven):
-        return Standing.BROKEN
-    return Standing.LEAK if any(lower.low > 0 for lower in proven) else Standing.NONE
+        return Conclusion.BROKEN
+    return Conclusion.LEAK if any(lower.low > 0 for lower in proven) else Conclusion.NONE
 
 
 def shown(audit: Audit) -> tuple[Estimate, Guarantee | None]:
@@ -186,11 +186,11 @@ def more_step(audit: Audit, title: str, names: str, code: str = "") -> Step | No
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PageVerdict:
     """What the first screen speaks of, in its sentence, its cards and its picture alike.
 
     Attributes:
-        standing: What the audit comes to.
+        conclusion: What the audit comes to.
         lower: The lower bound, or the number that is not a bound.
         stated: The proven upper bound for the same neighbours.
         other: The proven upper bound for other neighbours, where none stands beside a lower bound.
@@ -201,7 +201,7 @@ class Verdict:
         subject: What is audited, in one word.
     """
 
-    standing: Standing
+    conclusion: Conclusion
     lower: Estimate
     stated: Guarantee | None
     other: Guarantee | None
@@ -212,11 +212,11 @@ class Verdict:
     subject: str
 
 
-def verdict(audit: Audit) -> Verdict:
+def verdict(audit: Audit) -> PageVerdict:
     """Gather what the first screen speaks of."""
     lower, stated = shown(audit)
-    return Verdict(
-        standing=standing(audit),
+    return PageVerdict(
+        conclusion=conclusion(audit),
         lower=lower,
         stated=stated,
         other=other_guarantee(audit),
@@ -229,32 +229,32 @@ def verdict(audit: Audit) -> Verdict:
     )
 
 
-def verdict_words(audit: Audit, verdict: Verdict) -> tuple[str, str]:
+def verdict_words(audit: Audit, verdict: PageVerdict) -> tuple[str, str]:
     """The verdict as a heading and a sentence, exactly as strong as what was proven and without any ε."""
-    head, standing = verdict.lower, verdict.standing
+    head, reached = verdict.lower, verdict.conclusion
     unit, sure, subject = verdict.unit, percent(head.confidence), verdict.subject
     short_condition, condition = CONDITIONS.get(head.validity, ("", ""))
     condition = condition.format(unit=unit)
-    if standing is Standing.FAILED:
+    if reached is Conclusion.FAILED:
         return (
             "Check failed: nothing can be concluded",
             "Members and non-members differ even without the model. The numbers below may measure that difference and "
             "not what the model has learnt. Do not quote them.",
         )
-    if standing is Standing.BROKEN:
+    if reached is Conclusion.BROKEN:
         return (
             f"Leak proven, above the guarantee{short_condition}",
             f"With {sure} confidence, one {unit} changes what this {subject} gives out more than its guarantee allows: "
             f"the {subject} does not keep its guarantee, or this is one of the at most {odds_of(head.confidence)} that "
             f"err. {condition}",
         )
-    if standing is Standing.LEAK:
+    if reached is Conclusion.LEAK:
         return (
             f"Leak proven{short_condition}",
             f"With {sure} confidence, what this {subject} gives out depends on single {unit}s: an attack tells better "
             f"than by guessing which {unit}s were used. {condition}",
         )
-    if standing is Standing.NONE:
+    if reached is Conclusion.NONE:
         most, could = verdict.most, ""
         if most is not None and most <= 0:
             could = f" No attack on so few {unit}s could have proven one."
@@ -286,14 +286,14 @@ def steps(audit: Audit) -> list[Step]:
 
 def _offers(audit: Audit) -> Iterator[Step | None]:
     """All that could be done, one after the other: noise is not computed where three other steps come first."""
-    verdict, kind = standing(audit), page_of(audit.metadata.kind)
+    verdict, kind = conclusion(audit), page_of(audit.metadata.kind)
     stronger: Callable[[Audit], list[Step]] = getattr(kind, "steps", lambda _: [])
     quieter: Callable[[Audit], Step | None] = getattr(kind, "quieter", noise_step)
-    if verdict is Standing.FAILED:
+    if verdict is Conclusion.FAILED:
         yield from _after_shift(audit)
-    elif verdict is Standing.BROKEN:
+    elif verdict is Conclusion.BROKEN:
         yield from _after_broken(audit)
-    elif verdict is Standing.LEAK:
+    elif verdict is Conclusion.LEAK:
         yield quieter(audit)
         yield _exposed_step(audit)
         yield from stronger(audit)
@@ -399,7 +399,7 @@ def _exposed_step(audit: Audit) -> Step | None:
             f"than the rest; for this one alone ε ≥ {epsilon(first.epsilon)} {whose(first.neighbours, unit(audit))} "
             f"is proven.",
         )
-    if audit.exposed and standing(audit) is Standing.LEAK:
+    if audit.exposed and conclusion(audit) is Conclusion.LEAK:
         first_record = audit.exposed[0]
         return Step(
             "Look at the most exposed records",

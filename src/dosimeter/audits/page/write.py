@@ -14,7 +14,7 @@ from typing import Any, Literal
 from dosimeter import _validate as check
 from dosimeter._validate import InputError, require
 from dosimeter.audits.page import appendix, evidence, facts, people
-from dosimeter.audits.page.facts import Standing, Verdict, page_of
+from dosimeter.audits.page.facts import Conclusion, PageVerdict, page_of
 from dosimeter.audits.result import Audit
 from dosimeter.estimate import Validity, percent
 from dosimeter.report.canvas import ACCENT, INK, MUTED, NARROW, OPEN, WARNING, WIDE, Canvas, Rows, Spec, write_pictures
@@ -49,13 +49,13 @@ NEAREST = 0.11  # the least distance of two ticks, as a share of the axis
 
 
 def first_screen(audit: Audit, pictures: Pictures) -> Section:
-    """Verdict, guard, cards, picture and steps; every ε stands below the guard."""
+    """PageVerdict, guard, cards, picture and steps; every ε stands below the guard."""
     verdict = facts.verdict(audit)
     heading, lead = facts.verdict_words(audit, verdict)
-    doubt = " shifted" if verdict.standing is Standing.FAILED else ""
+    doubt = " shifted" if verdict.conclusion is Conclusion.FAILED else ""
     warnings = bullets(audit.headline.warnings, "note") if audit.headline.warnings else ""
     body = (
-        f'<div class="verdict {verdict.standing}">{paragraph(lead)}</div>\n{_guard(audit)}'
+        f'<div class="verdict {verdict.conclusion}">{paragraph(lead)}</div>\n{_guard(audit)}'
         f'<div class="first{doubt}">{_cards(verdict, audit.headline.confidence)}{warnings}'
         f'<div class="beside">{_picture(verdict, pictures)}{_next(audit)}</div></div>\n'
     )
@@ -85,7 +85,7 @@ def _guard(audit: Audit) -> str:
 
 
 # --- three cards ------------------------------------------------------------------------------------------
-def _cards(verdict: Verdict, confidence: float) -> str:
+def _cards(verdict: PageVerdict, confidence: float) -> str:
     cells = ""
     for name, big, how in (_lower_card(verdict), _upper_card(verdict), _third_card(verdict, confidence)):
         how = how.replace(" %", "\u00a0%").replace("δ = ", "δ\u00a0=\u00a0")  # a narrow card keeps these together
@@ -95,7 +95,7 @@ def _cards(verdict: Verdict, confidence: float) -> str:
     return f'<dl class="cards">{cells}</dl>\n'
 
 
-def _lower_card(verdict: Verdict) -> tuple[str, str, str]:
+def _lower_card(verdict: PageVerdict) -> tuple[str, str, str]:
     """What the attack proves; a number that is not a bound is not called one."""
     lower = verdict.lower
     if lower.validity.is_bound:
@@ -110,7 +110,7 @@ def _lower_card(verdict: Verdict) -> tuple[str, str, str]:
     return kind, f"{facts.symbol(lower)} = {epsilon(lower.epsilon)}", how
 
 
-def _upper_card(verdict: Verdict) -> tuple[str, str, str]:
+def _upper_card(verdict: PageVerdict) -> tuple[str, str, str]:
     beside, title = verdict.stated or verdict.other, f"Guaranteed by the {verdict.subject}"
     if beside is None:
         return title, NOT_STATED, "no proven upper bound was given, so it may be anything"
@@ -119,10 +119,10 @@ def _upper_card(verdict: Verdict) -> tuple[str, str, str]:
     return title, f"ε ≤ {epsilon(beside.epsilon)}", how
 
 
-def _third_card(verdict: Verdict, confidence: float) -> tuple[str, str, str]:
+def _third_card(verdict: PageVerdict, confidence: float) -> tuple[str, str, str]:
     """What was measured on people: members found at few false alarms; else how far the audit could have gone."""
     point, most, unit = verdict.point, verdict.most, verdict.unit
-    if point is not None and not (verdict.standing is Standing.NONE and most is not None):
+    if point is not None and not (verdict.conclusion is Conclusion.NONE and most is not None):
         limit = point.limit
         sure = (
             "too few, or too dependent, for a limit"
@@ -182,7 +182,7 @@ def region_chart(canvas: Canvas, audit: Audit) -> Spec | None:
     return canvas.finish(alt.layer(*layers), 92 if reach is not None else 74)
 
 
-def _axis_title(canvas: Canvas, verdict: Verdict) -> list[str]:
+def _axis_title(canvas: Canvas, verdict: PageVerdict) -> list[str]:
     act = whose(verdict.lower.neighbours, verdict.unit)
     if canvas.phone:
         return [f"ε {act}".strip(), "below it: how sure somebody may", "become who was 50 % sure"]
@@ -216,7 +216,7 @@ class _Mark:
     text: str
 
 
-def _marks(verdict: Verdict, reach: float | None, phone: bool) -> list[_Mark]:
+def _marks(verdict: PageVerdict, reach: float | None, phone: bool) -> list[_Mark]:
     """What is written at the line: the proven end above it, the guaranteed end and the ceiling below."""
     lower, stated = verdict.lower, verdict.stated
     if lower.validity.is_bound:
@@ -265,7 +265,7 @@ def _mark_text(canvas: Canvas, scale: Any, mark: _Mark, top: float) -> Any:
     return text.encode(x=alt.X("from:Q", scale=scale), y=alt.value(mark.y), text="label:N")
 
 
-def _picture(verdict: Verdict, pictures: Pictures) -> str:
+def _picture(verdict: PageVerdict, pictures: Pictures) -> str:
     """The picture with its text alternative."""
     lower, stated, unit = verdict.lower, verdict.stated, verdict.unit
     act = whose(lower.neighbours, unit) or "of this training"

@@ -281,7 +281,7 @@ WORD = r"\w+"
 _WORD = re.compile(WORD)
 
 
-class Words(NamedTuple):
+class HashedWords(NamedTuple):
     """The hashes of all words of all texts in order, and how many words each text has."""
 
     hashes: UintArray
@@ -293,7 +293,7 @@ class _Vocabulary(dict[str, int]):
         return self.setdefault(word, len(self))
 
 
-def word_hashes(texts: list[str]) -> Words:
+def word_hashes(texts: list[str]) -> HashedWords:
     """The lower-case words of texts, as hashes."""
     vocabulary = _Vocabulary()
     ids = array.array("q")
@@ -303,7 +303,7 @@ def word_hashes(texts: list[str]) -> Words:
         counts[row] = len(words)
         ids.extend(map(vocabulary.__getitem__, words))
     hashes = np.array([digest(word) for word in vocabulary], np.uint64)
-    return Words(hashes[np.array(ids, np.int64)] if ids else hashes, counts)
+    return HashedWords(hashes[np.array(ids, np.int64)] if ids else hashes, counts)
 
 
 def thumbnails(images: npt.NDArray[Any]) -> FloatArray:

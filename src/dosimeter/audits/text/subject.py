@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dosimeter._validate import InputError, show
-from dosimeter.audits.text.encoding import EncodedSheet, Limits, encode, encoded
+from dosimeter.audits.text.encoding import EncodedSheet, TokenLimits, encode, encoded
 from dosimeter.audits.text.sheet import CanarySheet
 from dosimeter.models.hugging_face import HuggingFace
 from dosimeter.models.token_pass import Passes, is_adapted, token_passes, unwrapped
@@ -51,10 +51,10 @@ class Asked:
         return self.base is not None or self.adapter
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> TokenLimits:
         """The longest text and the vocabulary of the model."""
         size = getattr(self.box.model.config, "vocab_size", None)
-        return Limits(self.box.max_length, size if isinstance(size, int) else None)
+        return TokenLimits(self.box.max_length, size if isinstance(size, int) else None)
 
     def encode(self, sheet: CanarySheet) -> EncodedSheet:
         """The texts of a sheet as the model sees them."""

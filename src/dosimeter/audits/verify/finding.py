@@ -20,7 +20,7 @@ __all__ = [
     "WrongError",
     "close",
     "compare",
-    "found",
+    "finding_of",
     "lower",
 ]
 
@@ -127,7 +127,7 @@ def lower(
     return Recomputed(low, low, math.inf, validities, neighbours, most, reason)
 
 
-def found(subject: str, check: Callable[[], str | Recomputed], stated: float | None = None) -> Finding:
+def finding_of(subject: str, check: Callable[[], str | Recomputed], stated: float | None = None) -> Finding:
     """Run a check that says why something follows, or gives it again, or raises why it does not."""
     try:
         again = check()
