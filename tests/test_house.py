@@ -127,3 +127,21 @@ def test_there_is_one_of_each():
     assert [name for name, text in FILES.items() if re.search(r"^ATTACKS\b", text, re.MULTILINE)] == [
         "attacks/table.py"
     ]
+
+
+# What each folder of its kind has; and what a folder makes plain: a command and what it calls, an attack and the models
+# or records that it is for, a bound and how it is verified.
+CONVENTION = {"__init__", "page", "run", "result", "charts", "measure", "records"}
+PLAIN = {
+    *("calibration", "regression", "table", "text", "outputs", "evidence", "nearest", "scores", "encoding", "words"),
+    *("ranks", "rates", "images", "tables", "walk", "classes", "pretrained", "sources"),
+}
+
+
+def test_a_module_name_stands_once_or_its_folder_makes_the_difference_plain():
+    folders = defaultdict(set)
+    for name in FILES:
+        folder, _, file = name.rpartition("/")
+        if folder != "cli":  # a command has the name of what it runs
+            folders[file.removesuffix(".py")].add(folder)
+    assert {name for name, places in folders.items() if len(places) > 1} - CONVENTION == PLAIN

@@ -61,7 +61,7 @@ class TprAtFpr(Part):
 
 @dataclass(frozen=True)
 class TnrAtFnr(Part):
-    """The measured TNR at one FNR, the other end of the ROC curve: non-members that are told for sure.
+    """The measured TNR at one FNR, the other end of the ROC curve: non-members that are recognised for sure.
 
     With the audit's confidence the test at `limit_threshold` has a true FNR of at most `fnr` and a true TNR of at least
     `tnr_low`; without that threshold there is no limit.

@@ -1,4 +1,4 @@
-"""What the fields of an audit's file owe each other."""
+"""Checks that the fields of an audit's file agree with each other."""
 
 from __future__ import annotations
 

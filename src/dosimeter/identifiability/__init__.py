@@ -4,21 +4,24 @@ One (ε, δ) pair says much less than the curve δ(ε) it was read from: at a lo
 formulas take numbers or arrays.
 """
 
-from dosimeter.identifiability.formulas import (
+from dosimeter.identifiability.conversions import (
+    advantage_from_rdp,
+    epsilon_from_advantage,
+    epsilon_from_belief,
+    mu_from_advantage,
+)
+from dosimeter.identifiability.meaning import (
     ADVANTAGES,
     advantage,
     advantage_from_epsilon,
     advantage_from_mu,
-    advantage_from_rdp,
     belief_from_epsilon,
-    epsilon_from_advantage,
-    epsilon_from_belief,
-    mu_from_advantage,
     ppv,
     reconstruction_bound,
+    risk_from_epsilon,
+    risk_in_words,
     tpr_at_fpr,
 )
-from dosimeter.identifiability.risk import risk_from_epsilon, risk_in_words
 
 __all__ = [
     "ADVANTAGES",

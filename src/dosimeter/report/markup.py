@@ -41,7 +41,7 @@ def clean(value: object) -> str:
 
 
 def short(value: object) -> str:
-    """A name that came with the data, as text and not endless."""
+    """A name that came with the data, as text of limited length."""
     text = clean(value)
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 

@@ -52,7 +52,7 @@ class Limits:
 
     @property
     def any(self) -> bool:
-        """Whether there is a limit at all; that of δ alone is none."""
+        """Whether any limit was set; one on δ alone does not count."""
         return any(v is not None for v in (self.max_epsilon, self.min_confidence, self.require_neighbours))
 
 

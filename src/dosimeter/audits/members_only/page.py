@@ -58,7 +58,7 @@ def sections(audit: Audit, pictures: Pictures) -> list[str]:
 
 
 def steps(audit: Audit) -> list[Step]:
-    """What would turn the measurement into a bound, and what would make it surer."""
+    """What would turn the measurement into a bound, and what would make it more certain."""
     details = _details(audit)
     advice = []
     if details.real is None:
@@ -366,14 +366,15 @@ def generator_section(details: MembersOnlyDetails) -> str:
 
 
 def _verdict(check: GeneratorCheck) -> str:
-    told = f"Without the model, a judge tells members from generated records with an AUC of {check.auc:.3g}"
+    told = f"Without the model, a classifier tells members from generated records with an AUC of {check.auc:.3g}"
     if check.decides:
         return (
             f"{told}, above {DECIDES:g}: the generator decides nearly every guess. Where ε̃ is 0 it has no power, "
             "and says nothing about the model."
         )
     return (
-        f"{told}; 0.5 is chance. The judge that told the training records best counts, and the baseline sees its score."
+        f"{told}; 0.5 is chance. The classifier that did best on the training records counts, and the baseline sees "
+        "its score."
     )
 
 

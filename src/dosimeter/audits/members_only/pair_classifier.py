@@ -231,7 +231,7 @@ NO_NETWORK = (
 
 
 def check_generator(content: Scored, pairs: int, kind: str, nearest: NearestMembers | None) -> GeneratorCheck:
-    """What each judge of the content tells of the audit pairs, the members first."""
+    """How each classifier of the content scores the audit pairs, members first."""
     judges = tuple(
         JudgeResult(judge.name, Scores(judge.audit[:pairs], judge.audit[pairs:]).auc) for judge in content.judges
     )

@@ -1,4 +1,4 @@
-"""PANORAMIA as the thesis has it (Kazmi 2024, ch. 5 to 8), to compare with its numbers: every threshold, no correction.
+"""PANORAMIA as the thesis defines it (Kazmi 2024, ch. 5 to 8), to compare its numbers: every threshold, no correction.
 
 The baseline sees a record and the loss of a helper that was trained as the target is, on generated records. The attack
 sees the record and the target's loss. Each bound is the largest over all thresholds of one draw of the coins, and ε̃ is

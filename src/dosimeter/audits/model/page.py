@@ -1,4 +1,4 @@
-"""What only an audit of a model has to show: how it was asked, what references or calibration bought."""
+"""What only an audit of a model has to show: how it was asked, what references or calibration gained."""
 
 from __future__ import annotations
 

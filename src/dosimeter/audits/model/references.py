@@ -166,7 +166,7 @@ def _given_masks(masks: Any, models: int, pool: Pool) -> BoolArray:
 
 
 def _check_blind(included: BoolArray, pool: Pool) -> None:
-    """Refuse masks that go with the audited model's own: such references tell who is a member, and no bound holds."""
+    """Refuse masks that depend on the audited model's own: such references reveal who is in, and no bound holds."""
     from scipy.stats import hypergeom
 
     names = np.arange(pool.size) if pool.persons is None else pool.persons

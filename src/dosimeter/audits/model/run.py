@@ -1,4 +1,4 @@
-"""Audit one trained model from its black-box outputs: the main job."""
+"""Audit one trained model from its black-box outputs."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def audit_model(
 def _described(
     metadata: Metadata, pool: Pool, losses: tuple[Losses, Losses], scores: Scores, seed: int
 ) -> ScoresMetadata:
-    """What is worth writing down of the records and of the model's answers about them."""
+    """What is worth recording of the records and of the model's answers about them."""
     assert isinstance(metadata, ScoresMetadata)
     return replace(
         metadata,
@@ -329,7 +329,7 @@ def _distributions(scores: Scores, task: str) -> Distributions:
 
 
 def _guard(pool: Pool, confidence: float, seed: int) -> Guard:
-    """Whether members and non-members differ without the model; coins cannot make them, so there the test is strict."""
+    """Do members and non-members differ without the model? Fair coins cannot cause that: there the test is strict."""
     return check_shift(
         pool.inside[0],
         pool.outside[0],
@@ -341,7 +341,7 @@ def _guard(pool: Pool, confidence: float, seed: int) -> Guard:
 
 
 def _despite_shift(pool: Pool, verdict: Guard, scores: Scores, at: At, seed: int) -> tuple[Estimate, ...]:
-    """What can be said although members and non-members differ; nothing for persons, and for coins, which decide."""
+    """A bound that holds although members and non-members differ; none for persons, nor for coins, which need none."""
     if not verdict.shift or pool.included is not None or pool.groups is not None:
         return ()
     labels = pool.guard_labels()

@@ -69,7 +69,7 @@ def _counts(head: Estimate, unit: str) -> str:
             if tested[end]
         ]
         header = ("which", "counted", "were members", "share")
-        caption = "What the headline counts; the others taught the test its weights, and a guess is right in half"
+        caption = "What the headline counts; the others set the weights of its test. Guessing is right half the time"
         return table(caption, header, lines, numeric=(1, 2, 3))
     if counts is None or not counts.members or not counts.nonmembers:
         return ""
@@ -429,7 +429,7 @@ def roc(audit: Audit, drawings: Pictures) -> str:
         + "Dotted: guessing."
     )
     if parts := [f"TNR {share(p.tnr)} at FNR {share(p.fnr)}" for p in audit.curve.tnr_at_fnr]:
-        caption += f" At the other end of the curve, non-members are told for sure: {'; '.join(parts)}."
+        caption += f" At the other end of the curve, non-members are recognised for sure: {'; '.join(parts)}."
     if ends := headline_ends(audit):
         thick = any(e.from_left or e.to_right for e in ends)
         caption += f" {'Thick, up to the diamonds' if thick else 'Diamond'}: {'; '.join(e.text for e in ends)}."

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SHOWN_FPR = 0.01
 MOST_STEPS = 3
 TOLERABLE = math.log(3)  # somebody who was 50 % sure becomes at most 75 % sure
-MOST_UNITS = 40_000  # beyond it the ceiling takes long to compute, and more units are no advice
+MOST_UNITS = 40_000  # beyond it the ceiling takes long to compute, and to take more units is not useful advice
 
 CONDITIONS = {
     Validity.RANDOM_SPLIT: (
@@ -285,7 +285,7 @@ def steps(audit: Audit) -> list[Step]:
 
 
 def _offers(audit: Audit) -> Iterator[Step | None]:
-    """All that could be done, one after the other: noise is not computed where three other steps come first."""
+    """All steps that follow, in order; a step that is not shown is not computed."""
     verdict, kind = conclusion(audit), page_of(audit.metadata.kind)
     stronger: Callable[[Audit], list[Step]] = getattr(kind, "steps", lambda _: [])
     quieter: Callable[[Audit], Step | None] = getattr(kind, "quieter", noise_step)
@@ -349,7 +349,7 @@ def _after_broken(audit: Audit) -> list[Step | None]:
 
 
 def noise_step(audit: Audit) -> Step | None:
-    """Noise for a training that tells nobody much: how much, for this number of records."""
+    """Offer the noise with which a training on this many records gives little away."""
     stated = shown(audit)[1] or other_guarantee(audit)
     plan = _plan(audit)
     if plan is None or (stated is not None and stated.epsilon <= TOLERABLE):

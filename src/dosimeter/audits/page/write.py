@@ -49,7 +49,7 @@ NEAREST = 0.11  # the least distance of two ticks, as a share of the axis
 
 
 def first_screen(audit: Audit, pictures: Pictures) -> Section:
-    """PageVerdict, guard, cards, picture and steps; every ε stands below the guard."""
+    """Verdict, guard, cards, picture and steps; every ε stands below the guard."""
     verdict = facts.verdict(audit)
     heading, lead = facts.verdict_words(audit, verdict)
     doubt = " shifted" if verdict.conclusion is Conclusion.FAILED else ""

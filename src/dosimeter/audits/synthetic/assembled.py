@@ -50,7 +50,7 @@ class Shared:
         return "person" if by_person else "record"
 
     def check_columns(self, pool: Rows) -> None:
-        """Refuse names of columns that are not there, before anything is fitted."""
+        """Refuse names of columns that do not exist, before anything is fitted."""
         self.target_of(pool)
         self.secrets_of(pool)
 

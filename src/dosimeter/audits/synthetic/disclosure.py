@@ -241,7 +241,7 @@ def _tolerance(pool: Rows, column: int) -> float:
 
 
 def _majority(pool: Rows, sides: tuple[IntArray, IntArray], column: int) -> float:
-    """The success of guessing the most frequent value of the control for everybody that was in."""
+    """The success of guessing the most frequent value of the control for everybody who was in."""
     values = pool.columns[column]
     if isinstance(values, Words):
         seen = np.bincount(values.codes[sides[1]] + 1, minlength=len(values.levels) + 1)[1:]

@@ -35,7 +35,7 @@ INSIDE, OUTSIDE = "were in", "were not (control)"
 
 
 def quieter(audit: Audit) -> facts.Step | None:
-    """A generator that tells nobody much."""
+    """Offer a generator that gives little away."""
     stated = facts.shown(audit)[1] or facts.other_guarantee(audit)
     if stated is not None and stated.epsilon <= facts.TOLERABLE:
         return None
@@ -128,7 +128,7 @@ def _how(audit: Audit, details: SyntheticDetails, meta: SyntheticMetadata) -> st
     body = ""
     if meta.game == "coins":
         helped = (
-            f" {meta.references} reference releases, made from records with coins of their own, taught the attack "
+            f" {meta.references} reference releases, made from records with coins of their own, showed the attack "
             f"what to "
             "look for."
             if meta.references
@@ -168,7 +168,7 @@ def _attacks(audit: Audit, details: SyntheticDetails, meta: SyntheticMetadata) -
     body = paragraph(
         "Closeness finds generators that copy or blend rows; cell counts find those that fit tables. The stack "
         "weighs all of "
-        "them as the references taught it, so that nothing was chosen on this release."
+        "them as it learned from the references, so that nothing was chosen on this release."
     )
     body += table(
         f"Each score on its own, proven {whose(details.attacks[0].neighbours, facts.unit(audit))} with "

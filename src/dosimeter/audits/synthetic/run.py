@@ -26,8 +26,8 @@ from dosimeter.audits.result import Audit
 from dosimeter.audits.synthetic import existing, scores
 from dosimeter.audits.synthetic.adapter import FitSample, generator_of
 from dosimeter.audits.synthetic.assembled import Shared, assembled
+from dosimeter.audits.synthetic.comparison import alone, compare, lone_ratio
 from dosimeter.audits.synthetic.disclosure import Ground
-from dosimeter.audits.synthetic.evidence import alone, compare, lone_ratio
 from dosimeter.audits.synthetic.releases import Made, Source, make_releases
 from dosimeter.audits.synthetic.result import PublishedRows, SyntheticMetadata
 from dosimeter.audits.synthetic.rows import Rows, packed, read_real

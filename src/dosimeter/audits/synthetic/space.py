@@ -106,7 +106,7 @@ def _indicators(scale: ColumnScale, column: Column) -> Single:
 
 
 def _hashed_column(column: Words) -> Single:
-    """Texts of a column: hashed letters and words, projected; unit vectors over √2, so that strangers are 1 apart."""
+    """Hashed letters and words of a column of texts, projected to unit vectors over √2: unrelated texts are 1 apart."""
     made = _projected(list(column.levels) or [""], TEXT_COLUMN_DIMENSIONS) / math.sqrt(2)
     return np.concatenate([made, np.zeros((1, made.shape[1]))])[column.codes].astype(np.float32)
 

@@ -63,7 +63,7 @@ def _shape(real: Column, made: Column) -> float:
 
 
 def _trends(real: Rows, made: Rows, rng: np.random.Generator) -> float | None:
-    """The mean over pairs of columns of 1 − the total variation of their joint cells, beyond what rows this few have.
+    """The mean over pairs of columns of 1 − the total variation of their joint cells, beyond chance at so few rows.
 
     Bins come from the real rows. Two samples of one law differ by chance as well; that is not taken off.
     """

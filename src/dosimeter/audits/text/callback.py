@@ -95,7 +95,7 @@ class DosimeterCallback:
         self._folder = Path()
 
     def __getattr__(self, name: str) -> Any:
-        """Events of the trainer that the audit does nothing at."""
+        """Events of the trainer that the audit ignores."""
         if name.startswith("on_"):
             return lambda *_, **__: None
         raise AttributeError(name)
@@ -119,7 +119,7 @@ class DosimeterCallback:
             self._start_exposure = self._base_exposure(asked, resumed)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Look, if it is time."""
+        """Score the canaries if a look is due."""
         step = int(state.global_step)
         if self.every is not None and step % self.every == 0 and step < args.max_steps:
             self._look(step, self._passes(self._asked(given)))
@@ -157,7 +157,7 @@ class DosimeterCallback:
         return Asked.read(given["model"], coder, self.base)
 
     def _passes(self, asked: Asked) -> Passes:
-        """What model and base say of the canaries now; the base's answers of the start, where it is no other model."""
+        """What model and base say of the canaries now; those of the base from the start, unless it is another model."""
         made = asked.passes(self._texts)
         if self._start is None:
             return made

@@ -1,4 +1,4 @@
-"""The rows that a trainer really feeds, compared with the sheet: nothing missing, masked, packed or too much."""
+"""The rows that a trainer really feeds, compared with the sheet: nothing missing, masked, packed or added."""
 
 from __future__ import annotations
 

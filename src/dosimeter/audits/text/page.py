@@ -175,7 +175,7 @@ def _extraction(extraction: Extraction) -> str:
         for row in extraction.rows
     ]
     return table(
-        "Secrets that the model writes after their prefix (in so many tries, with a chance of "
+        "Secrets that the model writes after their prefix (in this number of tries, with a probability of "
         f"{share(extraction.chance)})",
         ("how", "canaries in", "canaries out", "base model: in", "base model: out"),
         rows,

@@ -128,7 +128,7 @@ def lower(
 
 
 def finding_of(subject: str, check: Callable[[], str | Recomputed], stated: float | None = None) -> Finding:
-    """Run a check that says why something follows, or gives it again, or raises why it does not."""
+    """Run a check, which returns a reason or a recomputed number, or raises why the stated one does not follow."""
     try:
         again = check()
     except UnknownError as error:

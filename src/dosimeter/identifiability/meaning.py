@@ -1,4 +1,4 @@
-"""Belief, advantage, TPR at an FPR, PPV at a prior, reconstruction: formulas and their inverses.
+"""ε → belief, advantage, TPR at an FPR, PPV at a prior, reconstruction, and all of it in sentences.
 
 Each quantity follows from one (ε, δ) pair, from the μ of a Gaussian mechanism, or from a whole curve δ(ε).
 """
@@ -6,7 +6,7 @@ Each quantity follows from one (ε, δ) pair, from the μ of a Gaussian mechanis
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError
 from dosimeter.accounting.profile import advantage_from_profile, tpr_from_profile
+from dosimeter.estimate import change, percent
 from dosimeter.geometry import mu_from_epsilon, tradeoff, tradeoff_gaussian
 
 ArrayLike = npt.ArrayLike
@@ -78,36 +79,11 @@ def belief_from_epsilon(epsilon: ArrayLike, *, prior: ArrayLike = 0.5) -> FloatA
     return result
 
 
-def epsilon_from_belief(belief: ArrayLike, *, prior: ArrayLike = 0.5) -> FloatArray:
-    """Invert `belief_from_epsilon`: the ε of a largest belief is logit(belief) − logit(prior).
-
-    Args:
-        belief: The largest belief that is tolerable, from the prior up to 1.
-        prior: The chance of membership before the model is seen.
-
-    Returns:
-        ε; infinite for a belief of 1.
-
-    Raises:
-        InputError: If a number is not a probability, or the belief is below the prior.
-
-    >>> float(epsilon_from_belief(0.75))
-    1.098...
-    """
-    p = checked_prior(prior)
-    b = numbers_in("belief", belief, 0.0, 1.0, "pass a belief from the prior up to 1")
-    if np.any(b < p):
-        worst = float(np.min(np.broadcast_to(b, np.broadcast_shapes(b.shape, p.shape))))
-        raise InputError(f"belief must be at least the prior {float(np.max(p)):g}, got {worst:g}; raise it.")
-    with np.errstate(divide="ignore"):
-        result: FloatArray = special.logit(b) - special.logit(p)
-    return result
-
-
 # --- advantage --------------------------------------------------------------------------------------------
 
 
-def _classic_scale(delta: float) -> float:
+def classic_scale(delta: float) -> float:
+    """The noise of the textbook formula over that of ε = 1."""
     delta = check.delta(delta, zero=False, why_not_zero="the classic Gaussian formula divides by ln(1.25/δ)")
     return math.sqrt(2 * math.log(1.25 / delta))
 
@@ -139,7 +115,7 @@ def advantage_from_epsilon(epsilon: ArrayLike, *, delta: float = 0.0, method: st
     e = checked_epsilon(epsilon)
     check.choice("method", method, ADVANTAGES)
     if method == "classic":
-        result: FloatArray = special.erf(e / (2 * _classic_scale(delta)) / math.sqrt(2))
+        result: FloatArray = special.erf(e / (2 * classic_scale(delta)) / math.sqrt(2))
         return result
     if method == "tight":
         delta = check.delta(delta, zero=False, why_not_zero="the Gaussian mechanism has no finite ε at δ = 0")
@@ -152,49 +128,6 @@ def advantage_from_epsilon(epsilon: ArrayLike, *, delta: float = 0.0, method: st
         return -np.expm1(-e) + delta * np.exp(-e)
     # (e^ε − 1 + 2δ)/(e^ε + 1) with both sides times e^{−ε}, so that nothing overflows
     return (-np.expm1(-e) + 2 * delta * np.exp(-e)) / (1 + np.exp(-e))
-
-
-def epsilon_from_advantage(advantage: ArrayLike, *, delta: float = 0.0, method: str = "generic") -> FloatArray:
-    """Invert `advantage_from_epsilon`, by the same five formulas; 0 where δ alone allows the advantage.
-
-    "erlingsson" is ln((1−δ)/(1−advantage)), the lower bound of "That which we call private".
-
-    Args:
-        advantage: TPR − FPR, a number or an array.
-        delta: δ; "tight" and "classic" need one above 0.
-        method: Which formula.
-
-    Returns:
-        ε; infinite for an advantage of 1.
-
-    Raises:
-        InputError: If a number is out of range or the formula is unknown.
-
-    >>> float(epsilon_from_advantage(0.5))
-    1.098...
-    """
-    a = numbers_in(
-        "advantage", advantage, 0.0, 1.0, "pass a TPR − FPR from 0 to 1; swap the test's answers if it is negative"
-    )
-    check.choice("method", method, ADVANTAGES)
-    if method == "classic":
-        result: FloatArray = 2 * _classic_scale(delta) * special.ndtri((1 + a) / 2)
-        return result
-    if method == "tight":
-        from dosimeter.geometry import epsilon_from_mu
-
-        delta = check.delta(delta, zero=False, why_not_zero="the Gaussian mechanism has no finite ε at δ = 0")
-        mu = mu_from_advantage(a)
-        return np.where(np.isinf(mu), np.inf, epsilon_from_mu(np.where(np.isinf(mu), 1.0, mu), delta))
-    delta = check.delta(delta)
-    with np.errstate(divide="ignore"):
-        if method == "yeom":
-            raw = np.log1p(a - delta)
-        elif method == "erlingsson":
-            raw = math.log1p(-delta) - np.log1p(-a)
-        else:
-            raw = np.log1p(a - 2 * delta) - np.log1p(-a)
-    return np.maximum(raw, 0.0)
 
 
 def advantage_from_mu(mu: ArrayLike) -> FloatArray:
@@ -215,49 +148,6 @@ def advantage_from_mu(mu: ArrayLike) -> FloatArray:
     m = numbers_in("mu", mu, 0.0, math.inf, "pass a μ of at least 0")
     result: FloatArray = special.erf(m / (2 * math.sqrt(2)))
     return result
-
-
-def mu_from_advantage(advantage: ArrayLike) -> FloatArray:
-    """Invert `advantage_from_mu`: 2Φ⁻¹((1 + advantage)/2).
-
-    Args:
-        advantage: TPR − FPR, a number or an array.
-
-    Returns:
-        μ; infinite for an advantage of 1.
-
-    Raises:
-        InputError: If the advantage is not from 0 to 1.
-
-    >>> float(mu_from_advantage(0.5))
-    1.348...
-    """
-    a = numbers_in(
-        "advantage", advantage, 0.0, 1.0, "pass a TPR − FPR from 0 to 1; swap the test's answers if it is negative"
-    )
-    result: FloatArray = 2 * math.sqrt(2) * special.erfinv(a)
-    return result
-
-
-def advantage_from_rdp(rdp: ArrayLike, *, order: ArrayLike) -> FloatArray:
-    """Compute the advantage against a Gaussian mechanism from its RDP: 2Φ(√(ε_RDP/(2a))) − 1 (Bernau et al. 2021).
-
-    Args:
-        rdp: ε_RDP, the Rényi divergence.
-        order: Its order a, above 1.
-
-    Returns:
-        The largest TPR − FPR.
-
-    Raises:
-        InputError: If a number is out of range.
-
-    >>> float(advantage_from_rdp(2.0, order=4.0))
-    0.382...
-    """
-    r = numbers_in("rdp", rdp, 0.0, math.inf, "pass a Rényi divergence of at least 0")
-    a = numbers_in("order", order, 1.0, math.inf, "pass the order of that divergence, above 1", "()")
-    return advantage_from_mu(np.sqrt(2 * r / a))
 
 
 # --- what a test can reach --------------------------------------------------------------------------------
@@ -395,3 +285,161 @@ def reconstruction_bound(
     """
     x = numbers_in("baseline", baseline, 0.0, 1.0, "pass the chance of success without the model, e.g. 0.1")
     return tpr_at_fpr(x, epsilon=epsilon, delta=delta, mu=mu, profile=profile)
+
+
+# --- for one person, as numbers and in sentences -----------------------------------------------------------
+
+PRIORS = (0.01, 0.5)
+FPRS = (0.001, 0.01, 0.1)
+
+
+def risk_from_epsilon(
+    epsilon: float,
+    delta: float = 0.0,
+    *,
+    priors: Sequence[float] = PRIORS,
+    fprs: Sequence[float] = FPRS,
+) -> dict[str, Any]:
+    """Compute what (ε, δ) allows against one person.
+
+    Args:
+        epsilon: ε of a guarantee.
+        delta: Its δ.
+        priors: Chances of membership before the model is seen.
+        fprs: False-positive rates of tests.
+
+    Returns:
+        JSON values: `belief` for each prior; `tpr` and `ppv` at each FPR; `advantage`; `reconstruction` at baselines of
+            the priors, all for any mechanism; `gaussian` with μ, advantage and TPRs for a Gaussian mechanism of the
+            same ε, or None at δ = 0.
+
+    Raises:
+        InputError: If a number is out of range.
+
+    >>> risk_from_epsilon(1.0, 1e-5)["belief"][1]
+    {'prior': 0.5, 'belief': 0.731...}
+    """
+    e = float(checked_epsilon(epsilon))
+    delta = check.delta(delta)
+    p = checked_prior(priors)
+    x = numbers_in("fprs", fprs, 0.0, 1.0, "pass false-positive rates, e.g. 0.01")
+    tpr = tpr_at_fpr(x, epsilon=e, delta=delta)
+    beliefs = belief_from_epsilon(e, prior=p)
+    guesses = reconstruction_bound(p, epsilon=e, delta=delta)
+    gaussian: dict[str, Any] | None = None
+    if delta > 0 and math.isfinite(e):
+        mu = float(mu_from_epsilon(e, delta))
+        rates = tpr_at_fpr(x, mu=mu)
+        gaussian = {
+            "mu": mu,
+            "advantage": float(advantage_from_mu(mu)),
+            "tpr": [{"fpr": float(f), "tpr": float(t)} for f, t in zip(x, rates, strict=True)],
+        }
+    return {
+        "epsilon": e if math.isfinite(e) else None,
+        "delta": delta,
+        "advantage": float(advantage_from_epsilon(e, delta=delta)),
+        "belief": [{"prior": float(a), "belief": float(b)} for a, b in zip(p, beliefs, strict=True)],
+        "tpr": [
+            {
+                "fpr": float(f),
+                "tpr": float(t),
+                "ppv": [{"prior": float(a), "ppv": float(ppv(t, f, prior=a))} for a in p],
+            }
+            for f, t in zip(x, tpr, strict=True)
+        ],
+        "reconstruction": [{"baseline": float(a), "success": float(s)} for a, s in zip(p, guesses, strict=True)],
+        "gaussian": gaussian,
+    }
+
+
+def _share(value: float) -> str:
+    """A probability for a sentence: three digits, and never rounded up to certainty."""
+    if 0.999 < value < 1:
+        return "more than 99.9 %"
+    return f"{100 * value:.3g} %"
+
+
+def risk_in_words(
+    epsilon: float,
+    delta: float = 0.0,
+    *,
+    priors: Sequence[float] = PRIORS,
+    fprs: Sequence[float] = FPRS,
+    side: str = "upper",
+    neighbours: str | None = None,
+    unit: str = "record",
+    confidence: float | None = None,
+) -> list[str]:
+    """Say in sentences what an ε means: what a guarantee allows, or which guarantees a lower bound excludes.
+
+    A lower bound excludes guarantees and nothing else: it does not say how many members a test finds. So only
+    `side="upper"` speaks of tests and beliefs.
+
+    Args:
+        epsilon: The ε of the guarantee, or the lower bound.
+        delta: Its δ.
+        priors: Chances of membership before the model is seen.
+        fprs: False-positive rates of tests.
+        side: "upper" for a guarantee, "lower" for what an attack has proven.
+        neighbours: Whose ε it is, "add/remove" or "replace"; None leaves it unsaid.
+        unit: What is added, removed or replaced: "record" or "person".
+        confidence: The confidence of the lower bound; None leaves it unsaid.
+
+    Returns:
+        The sentences, the most important first.
+
+    Raises:
+        InputError: If a number is out of range or `side` has another name.
+
+    >>> risk_in_words(1.7, 1e-5, side="lower", neighbours="replace")[0]
+    'No training with a guarantee below ε = 1.7 at δ = 1e-05 for replacing one record explains what was seen.'
+    """
+    check.choice("side", side, ("upper", "lower"))
+    risk = risk_from_epsilon(epsilon, delta, priors=priors, fprs=fprs)
+    at = f"at δ = {delta:g}" + (f" for {act}" if (act := change(neighbours, unit)) else "")
+    if side == "upper":
+        return _allowed(risk, at)
+    return _excluded(epsilon, at, "No" if confidence is None else f"With {percent(confidence)} confidence no")
+
+
+def _excluded(epsilon: float, at: str, no: str) -> list[str]:
+    """What a lower bound says: which guarantees the training cannot have."""
+    if epsilon == 0:
+        return [f"No guarantee {at} is excluded: nothing was proven. That is not evidence of privacy."]
+    which = "a finite guarantee" if math.isinf(epsilon) else f"a guarantee below ε = {epsilon:.4g}"
+    return [
+        f"{no} training with {which} {at} explains what was seen.",
+        "This excludes guarantees. It does not say how many members a test finds, or how sure anybody can be of one "
+        "person.",
+    ]
+
+
+def _allowed(risk: Mapping[str, Any], at: str) -> list[str]:
+    """What a guarantee of this size still allows, the numbers of `risk_from_epsilon` one by one."""
+    if risk["epsilon"] is None:
+        return [f"A guarantee of ε = ∞ {at} excludes nothing: a test may find every member and accuse nobody else."]
+    lines = [f"A guarantee of ε = {risk['epsilon']:.4g} {at} allows at most this:"]
+    exceeded = " (in rare cases more, since δ > 0)" if risk["delta"] > 0 else ""
+    for item in risk["belief"]:
+        lines.append(
+            f"an observer who puts the chance that a person is in the data at {_share(item['prior'])} may raise it to "
+            f"{_share(item['belief'])}{exceeded}."
+        )
+    for item in risk["tpr"]:
+        rare = item["ppv"][0]
+        lines.append(
+            f"a test with {_share(item['fpr'])} false alarms may find {_share(item['tpr'])} of the members; if "
+            f"{_share(rare['prior'])} of the candidates are members, {_share(rare['ppv'])} of those it names are."
+        )
+    lines.append(
+        f"the share of members that a test finds may exceed its false alarms by {100 * risk['advantage']:.3g} "
+        "percentage points."
+    )
+    if risk["gaussian"] is not None:
+        middle = risk["gaussian"]["tpr"][len(risk["gaussian"]["tpr"]) // 2]
+        lines.append(
+            f"Gaussian noise with exactly this guarantee allows less: {100 * risk['gaussian']['advantage']:.3g} "
+            f"percentage points, and {_share(middle['tpr'])} of the members at {_share(middle['fpr'])} false alarms."
+        )
+    return lines
