@@ -217,7 +217,7 @@ def test_the_listing_of_the_architecture_is_the_folder() -> None:
 def test_the_journeys_of_the_architecture_pass_real_files() -> None:
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     part = text[text.index("<!-- journeys -->") : text.index("<!-- /journeys -->")]
-    rows = re.findall(r"^\| (.+?) \| (\d+) \| (\d+) \| (\d+) \|$", part, re.MULTILINE)
+    rows = re.findall(r"^\| (.+?) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", part, re.MULTILINE)
     journeys = re.findall(r"^\*\*(.+?)\*\*\n\n```text\n(.*?)```", part, re.DOTALL | re.MULTILINE)
     assert [row[0] for row in rows] == [title for title, _ in journeys] and len(rows) >= 2
     for row, (_, listing) in zip(rows, journeys, strict=True):

@@ -26,7 +26,11 @@ class Level(TypedDict):
 
 
 class Validity(StrEnum):
-    """What stands behind a number: a closed list, printed with every number."""
+    """Name what stands behind a number: a closed list, printed with every number.
+
+    >>> Validity("finite-sample").is_bound, Validity("measurement").is_bound
+    (True, False)
+    """
 
     FINITE_SAMPLE = "finite-sample"
     RANDOM_SPLIT = "finite-sample, random split"
@@ -76,11 +80,31 @@ def plain(value: Any) -> Any:
 
 @dataclass(frozen=True, repr=False)
 class Estimate:
-    """One estimate of ε with its interval, its validity and the sentence that may be quoted.
+    """Hold one estimate of ε with its interval, its validity and the sentence that may be quoted.
 
-    `epsilon` is the headline number: the lower end for a bound, the value itself for a metric or measurement.
-    `high` is `inf` where nothing bounds ε from above. `neighbours` says whose ε it is: of data sets that differ by
-    adding or removing one record ("add/remove"), by replacing one ("replace"), or None where it is not known.
+    Args:
+        epsilon: The headline number: the lower end for a bound, the value itself for a metric or measurement.
+        low: The lower end of the interval.
+        high: Its upper end; `inf` where nothing bounds ε from above.
+        delta: The δ that belongs to ε.
+        confidence: How often such an interval is right.
+        method: The estimator.
+        validity: What stands behind the number.
+        claim: The sentence; `str()` gives it.
+        threshold: Where the scores were cut, if one threshold was chosen.
+        counts: The counts behind the number, if there are any.
+        warnings: What a reader must know besides.
+        details: What only this estimator has to say, in part the evidence that `verify` recomputes the number from.
+        neighbours: Whose ε it is: of data sets that differ by adding or removing one record ("add/remove"), by
+            replacing one ("replace"), or None where it is not known.
+
+    Raises:
+        ArithmeticError: If a number is NaN.
+
+    >>> from dosimeter import Scores, lower_bound
+    >>> bound = lower_bound(Scores(range(100, 200), range(100)))
+    >>> bound.validity.is_bound, bound.neighbours
+    (True, 'replace')
     """
 
     epsilon: float

@@ -17,7 +17,7 @@ from dosimeter import InputError
 from dosimeter.accounting import noise_for_belief, noise_for_epsilon
 from dosimeter.attacks.gradient import Transcripts
 from dosimeter.audits.gradients import OpacusTranscript, audit_gradients, audit_transcripts
-from dosimeter.audits.gradients._loss_adversary import Asked, answers
+from dosimeter.audits.gradients._loss_adversary import AskedRecords, answers
 from dosimeter.audits.gradients._neighbouring import neighbouring
 from dosimeter.audits.gradients._runs import draw_worlds
 from dosimeter.audits.result import Audit, TrainingCounts
@@ -156,7 +156,7 @@ def test_yeom_by_hand():
     loss = -np.log(np.exp(logits)[np.arange(6), labels] / np.exp(logits).sum(axis=1))
     inside, outside = loss[:3], loss[4:]
     limit = inside.mean()
-    asked = Asked((np.zeros((6, 1)), labels), 4, True)
+    asked = AskedRecords((np.zeros((6, 1)), labels), 4, True)
     found = answers(logits, asked, np.array([True, True, True, False]))
     assert found[0] == pytest.approx((inside <= limit).mean() - (outside <= limit).mean())
     assert found[1:] == pytest.approx((0.5, 2 / 3))

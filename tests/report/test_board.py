@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from dosimeter._validate import InputError
 from dosimeter.audits.board import Board, board
 from dosimeter.audits.board.read import Status
-from dosimeter.audits.page.facts import Standing
+from dosimeter.audits.page.facts import Conclusion
 from dosimeter.audits.scores import audit_scores
 from dosimeter.cli import app
 from dosimeter.evidence import Scores
@@ -78,7 +78,7 @@ def test_every_audit_is_read_and_damaged_files_are_listed(folder: Path) -> None:
     assert (second.proven, second.guaranteed, second.page) == (0.0, None, None)
     assert not by_path(found)["small.json"].dated and by_path(found)["small.json"].version == "small"
     assert {e.status for e in found.entries} == {Status.NO_LIMIT}
-    assert by_path(found)["shifted.json"].standing is Standing.FAILED
+    assert by_path(found)["shifted.json"].standing is Conclusion.FAILED
 
 
 def test_the_status_is_that_of_a_gate(folder: Path) -> None:

@@ -19,8 +19,7 @@ from dosimeter.audits import page as audit_page
 from dosimeter.audits.page import facts
 from dosimeter.audits.page.appendix import FIELDS
 from dosimeter.audits.page.evidence import headline_ends
-from dosimeter.audits.page.facts import TOLERABLE, Standing
-from dosimeter.audits.page.write import verdict_words
+from dosimeter.audits.page.facts import TOLERABLE, Conclusion, verdict_words
 from dosimeter.audits.result import Audit
 from dosimeter.audits.scores import audit_scores
 from dosimeter.estimate import Validity
@@ -45,27 +44,27 @@ def measured() -> Audit:
 
 
 VERDICTS = {
-    "leak": (samples.full, Standing.LEAK, "Leak proven, if the split was random"),
-    "none": (nothing, Standing.NONE, "No leak proven"),
-    "shift": (samples.shifted, Standing.FAILED, "Check failed: nothing can be concluded"),
+    "leak": (samples.full, Conclusion.LEAK, "Leak proven, if the split was random"),
+    "none": (nothing, Conclusion.NONE, "No leak proven"),
+    "shift": (samples.shifted, Conclusion.FAILED, "Check failed: nothing can be concluded"),
     "broken": (
         lambda: samples.full(8.0, guard=False),
-        Standing.BROKEN,
+        Conclusion.BROKEN,
         "Leak proven, above the guarantee, if the split was random",
     ),
-    "measured": (measured, Standing.MEASURED, "Leak estimated, nothing proven"),
+    "measured": (measured, Conclusion.MEASURED, "Leak estimated, nothing proven"),
 }
 
 
 @pytest.mark.parametrize("name", VERDICTS)
 def test_the_verdict_is_said_in_words_and_colour_before_any_epsilon(name: str) -> None:
-    make, standing, heading = VERDICTS[name]
+    make, conclusion, heading = VERDICTS[name]
     audit = make()
-    assert facts.standing(audit) is standing
+    assert facts.conclusion(audit) is conclusion
     said, lead = verdict_words(audit, facts.verdict(audit))
     assert said == heading and "ε" not in said + lead
     page = audit_page.to_html(audit)
-    assert f'<div class="verdict {standing}"><p>' in page and f">{heading}</h2>" in page
+    assert f'<div class="verdict {conclusion}"><p>' in page and f">{heading}</h2>" in page
     text = words_of(page, "verdict")
     assert text.index(lead[:40]) < text.index("ε")
 
@@ -93,7 +92,7 @@ def test_none_proven_is_never_none() -> None:
     assert "That is not proof of privacy" in text and "no leak found" not in text.lower()
     assert f"Could have been proven ε ≥ {most:.4g}" in text and "would have proven one" in text
     few = audit_scores(Scores([1.0], [0.0]), resamples=0)
-    assert facts.standing(few) is Standing.NONE
+    assert facts.conclusion(few) is Conclusion.NONE
     assert "No attack on so few records could have proven one" in verdict_words(few, facts.verdict(few))[1]
 
 
@@ -143,6 +142,16 @@ def test_there_are_three_steps_and_they_depend_on_the_result() -> None:
     assert listed.count('<ol class="steps"') == 1
     for step in facts.steps(nothing()):
         assert step.title in listed
+
+
+def test_noise_is_not_computed_for_a_step_that_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> float:
+        raise AssertionError("the noise was computed")
+
+    monkeypatch.setattr(facts, "noise_for_epsilon", refused)
+    assert len(facts.steps(nothing())) == 3
+    with pytest.raises(AssertionError, match="the noise was computed"):
+        facts.steps(samples.full())
 
 
 def test_the_noise_of_the_step_keeps_what_it_promises() -> None:

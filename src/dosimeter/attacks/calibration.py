@@ -1,4 +1,4 @@
-"""Calibration without other models: how far a signal stands above what records like this one get.
+"""Calibration without other models: how far a signal lies above those of similar records.
 
 The idea of quantile regression (Bertran et al. 2023) and of difficulty calibration (Watson et al. 2022), for somebody
 who has one model and no known non-members: what is usual for a record is learned from all records of the pool, members

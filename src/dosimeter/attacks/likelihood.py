@@ -18,7 +18,6 @@ from dosimeter.attacks.signals import (
     Array,
     Moments,
     Need,
-    auto_variance,
     block_sides,
     blocks,
     counts,
@@ -30,6 +29,8 @@ from dosimeter.attacks.signals import (
 
 MODES = ("online", "offline")
 VARIANCES = ("auto", "global", "record", "bayesian")
+ENOUGH_FOR_RECORD_VARIANCE = 64
+ENOUGH_ON_A_SIDE = 8  # 64 models with fair coins leave hardly any record with fewer
 PRIOR_SHAPE = 2.0  # of the inverse gamma prior: the pooled variance weighs as much as four models
 SMALLEST_VARIANCE = 1e-6  # of a record, as a share of the pooled one: a constant signal is not certainty
 CONSTANT = 1e-290  # a smaller variance counts as 0
@@ -142,11 +143,16 @@ def read_rule(mode: Any, variance: Any) -> LiraRule:
 
 
 def decided(rule: LiraRule, included: BoolArray, *, left_out: bool = False) -> LiraRule:
-    """The rule with "auto" replaced by what it means for this mask, also when each model is left out once."""
+    """The rule with "auto" replaced by what it means for this mask, also when each model is left out once.
+
+    That is "record" from 64 models with 8 on each side of every record, otherwise "bayesian".
+    """
     if rule.variance != "auto":
         return rule
     inside, outside = (side - left_out for side in counts(included))
-    return rule._replace(variance=auto_variance(included.shape[0] - left_out, inside, outside, rule.mode))
+    fewest = int(outside.min()) if rule.mode == "offline" else int(min(inside.min(), outside.min()))
+    enough = included.shape[0] - left_out >= ENOUGH_FOR_RECORD_VARIANCE and fewest >= ENOUGH_ON_A_SIDE
+    return rule._replace(variance="record" if enough else "bayesian")
 
 
 def _rotated_sides(outputs: Array, included: BoolArray) -> tuple[Moments, Moments]:

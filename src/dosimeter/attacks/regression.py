@@ -1,4 +1,4 @@
-"""Quantile regression: how far a signal stands above what the record's features let expect of a non-member.
+"""Quantile regression: how far a signal lies above that of a non-member with the same features.
 
 Bertran et al., "Scalable membership inference attacks via quantile regression" (2023): no shadow models at all.
 """

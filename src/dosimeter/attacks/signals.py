@@ -25,8 +25,6 @@ CELLS = 1 << 17  # numbers of one block: its few temporaries stay in the cache
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 LOST = 1e-6  # a sum of squares that falls by more than this factor is summed again
 ENOUGH_FOR_LIRA = 16
-ENOUGH_FOR_RECORD_VARIANCE = 64
-ENOUGH_ON_A_SIDE = 8  # 64 models with fair coins leave hardly any record with fewer
 
 
 class Signals(NamedTuple):
@@ -211,13 +209,6 @@ def best_attack(shadows: int) -> str:
     if count == 0:
         return "loss"
     return "rmia" if count < ENOUGH_FOR_LIRA else "lira"
-
-
-def auto_variance(models: int, inside: IntArray, outside: IntArray, mode: str) -> str:
-    """What variance="auto" means: "record" from 64 models, 8 on each side of every record, otherwise "bayesian"."""
-    fewest = int(outside.min()) if mode == "offline" else int(min(inside.min(), outside.min()))
-    enough = models >= ENOUGH_FOR_RECORD_VARIANCE and fewest >= ENOUGH_ON_A_SIDE
-    return "record" if enough else "bayesian"
 
 
 def enough(need: Need, inside: IntArray, outside: IntArray, *, left_out: bool = False) -> BoolArray:

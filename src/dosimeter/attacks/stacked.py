@@ -147,7 +147,7 @@ def content_scores(train: Content, member: BoolArray, audit: Content, *, seed: i
     return Scored(best.train, best.audit, best.name, tuple(judges))
 
 
-class View(NamedTuple):
+class JudgeView(NamedTuple):
     """The training and the audit records as one judge sees them."""
 
     name: str
@@ -155,14 +155,14 @@ class View(NamedTuple):
     asked: Any
 
 
-def _views(train: Content, audit: Content) -> list[View]:
+def _views(train: Content, audit: Content) -> list[JudgeView]:
     """What each judge of a kind of data sees; what is learnt for it comes from the training records."""
     if train.kind == "text":
-        return [View(WORDS, hashed(train), hashed(audit))]
+        return [JudgeView(WORDS, hashed(train), hashed(audit))]
     if train.kind == "image":
-        networks = [View(NETWORK, train.records, audit.records)] if has_torch() else []
-        return [View(TREES, *principal(train, audit)), *networks]
-    return [View("trees", _labelled(train.records, train), _labelled(audit.records, audit))]
+        networks = [JudgeView(NETWORK, train.records, audit.records)] if has_torch() else []
+        return [JudgeView(TREES, *principal(train, audit)), *networks]
+    return [JudgeView("trees", _labelled(train.records, train), _labelled(audit.records, audit))]
 
 
 def principal(train: Content, audit: Content) -> tuple[FloatArray, FloatArray]:
@@ -207,7 +207,7 @@ def hashed(content: Content) -> Any:
     return scipy.sparse.hstack(parts, format="csr")
 
 
-def _fit(view: View, member: BoolArray, rows: IntArray, seed: int) -> Callable[[Any], FloatArray]:
+def _fit(view: JudgeView, member: BoolArray, rows: IntArray, seed: int) -> Callable[[Any], FloatArray]:
     """A function from records to scores, fitted on these rows."""
     if view.name == NETWORK:
         from dosimeter.attacks.image_classifier import image_judge

@@ -61,7 +61,7 @@ class TprAtFpr(Part):
 
 @dataclass(frozen=True)
 class TnrAtFnr(Part):
-    """The measured TNR at one FNR, the other end of the ROC curve: non-members that are told for sure.
+    """The measured TNR at one FNR, the other end of the ROC curve: non-members that are recognised for sure.
 
     With the audit's confidence the test at `limit_threshold` has a true FNR of at most `fnr` and a true TNR of at least
     `tnr_low`; without that threshold there is no limit.
@@ -232,7 +232,7 @@ def guarantees(
         return (), []
     if delta == 0:
         raise InputError("delta is 0, but an accountant's ε needs delta above 0; pass e.g. 1e-5, or train without DP.")
-    found: list[Guarantee] = []
+    proven: list[Guarantee] = []
     notes: list[str] = []
     if unit != "record":
         notes.append(
@@ -240,10 +240,10 @@ def guarantees(
         )
     for relation in dict.fromkeys(relations):
         try:
-            found += account(with_neighbours(mechanism, relation), delta=delta)
+            proven += account(with_neighbours(mechanism, relation), delta=delta)
         except InputError as error:
             notes.append(f"no guarantee for {relation} neighbours stands beside the bound: {error}")
-    return tuple(found or account(mechanism, delta=delta)), notes
+    return tuple(proven or account(mechanism, delta=delta)), notes
 
 
 def tightest(upper: Sequence[Guarantee], neighbours: str | None) -> Guarantee | None:
@@ -381,13 +381,13 @@ def distributions(members: FloatArray, nonmembers: FloatArray) -> Distributions:
 def written(mechanism: Mechanism) -> str:
     """A mechanism as it would be written in code: the repr of its fields would put enum reprs on the page."""
 
-    def value(found: Any) -> str:
-        if isinstance(found, (DpSgd, Gaussian, Composition)):
-            return written(found)
-        if isinstance(found, tuple):
-            inner = ", ".join(map(value, found))
-            return f"({inner},)" if len(found) == 1 else f"({inner})"
-        return repr(found.value) if isinstance(found, StrEnum) else repr(found)
+    def value(item: Any) -> str:
+        if isinstance(item, (DpSgd, Gaussian, Composition)):
+            return written(item)
+        if isinstance(item, tuple):
+            inner = ", ".join(map(value, item))
+            return f"({inner},)" if len(item) == 1 else f"({inner})"
+        return repr(item.value) if isinstance(item, StrEnum) else repr(item)
 
     inside = ", ".join(f"{part.name}={value(getattr(mechanism, part.name))}" for part in fields(mechanism))
     return f"{type(mechanism).__name__}({inside})"

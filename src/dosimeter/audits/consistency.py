@@ -1,4 +1,4 @@
-"""What the fields of an audit's file owe each other."""
+"""Checks that the fields of an audit's file agree with each other."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ _CONFIDENCE = re.compile(rf"{_SHARE} (?:confidence|posterior)|posterior probabil
 def _of_claim(e: Estimate) -> Iterator[str]:
     """The sentence must say the numbers beside it: its δ, its confidence, its ε and no unknown one."""
     epsilon, low, high = e.epsilon, e.low, e.high
-    stated = {found.rstrip(".") for found in _DELTA.findall(e.claim)}
+    stated = {text.rstrip(".") for text in _DELTA.findall(e.claim)}
     if stated - {f"{e.delta:g}", f"{e.delta:.3g}"}:
         yield f"the claim speaks of δ = {min(stated - {f'{e.delta:g}'})}, delta is {e.delta:g}"
     levels = {f"{a or b} %" for a, b in _CONFIDENCE.findall(e.claim)}
     if levels - {percent(e.confidence)}:
         yield f"the claim speaks of {min(levels - {percent(e.confidence)})}, confidence is {percent(e.confidence)}"
-    said = {found.rstrip(".") for found in _EPSILON.findall(e.claim)}
+    said = {text.rstrip(".") for text in _EPSILON.findall(e.claim)}
     main = {number(v) for v in (epsilon, low)}
     if said and not said & main:
         yield f"the claim says ε = {min(said)}, the estimate {number(epsilon)}"
@@ -152,46 +152,50 @@ def _of_scores(audit: Audit) -> Iterator[str]:
 
 
 def _of_guard(audit: Audit) -> Iterator[str]:
-    guard, found = audit.guard, audit.guard.evidence
+    guard, evidence = audit.guard, audit.guard.evidence
     if guard.shift and not guard.checked:
         yield "guard: a shift that was found must have been checked for"
-    if found.p_value is None:
+    if evidence.p_value is None:
         if guard.checked and audit.schema > 1 and audit.headline.validity is Validity.RANDOM_SPLIT:
             yield "guard: checked is true, but no p-value says what was found"
-        if audit.schema > 1 and found.auc is not None:
+        if audit.schema > 1 and evidence.auc is not None:
             yield "guard.evidence: it holds an AUC without its p-value"
         return
     if not guard.checked:
         yield "guard: checked is false, but its evidence holds a p-value"
-    if found.level is None:
+    if evidence.level is None:
         yield "guard.evidence: level must be a number"
         return
-    below = any(p is not None and p <= found.level for p in (found.p_value, found.class_balance_p))
+    below = any(p is not None and p <= evidence.level for p in (evidence.p_value, evidence.class_balance_p))
     if below != guard.shift:
         yield f"guard: shift is {str(guard.shift).lower()}, its p-values say {str(below).lower()}"
     if audit.schema > 1:
-        yield from _of_tests(found)
+        yield from _of_tests(evidence)
         rests = audit.headline.validity is Validity.RANDOM_SPLIT or audit.metadata.kind == "members-only"
-        if rests and found.confidence is not None and found.confidence > audit.headline.confidence:
+        if rests and evidence.confidence is not None and evidence.confidence > audit.headline.confidence:
             yield "guard.evidence: a check at more confidence than the audit's finds less than the audit asks for"
 
 
-def _of_tests(found: ShiftEvidence) -> Iterator[str]:
+def _of_tests(evidence: ShiftEvidence) -> Iterator[str]:
     """The level is shared by the tests made, and the p-value is that of the better half."""
-    tests = 1 if found.class_balance_p is None else 2
-    if found.confidence is None or found.level is None or abs(found.level * tests - (1 - found.confidence)) > 1e-9:
+    tests = 1 if evidence.class_balance_p is None else 2
+    if (
+        evidence.confidence is None
+        or evidence.level is None
+        or abs(evidence.level * tests - (1 - evidence.confidence)) > 1e-9
+    ):
         yield "guard.evidence: level must be 1 − confidence, shared by the tests made"
-    if found.auc is None or found.auc_low is None or found.auc_high is None:
+    if evidence.auc is None or evidence.auc_low is None or evidence.auc_high is None:
         yield "guard.evidence: a p-value needs the AUC that it is about, with its interval"
-    elif not found.auc_low <= found.auc <= found.auc_high:
+    elif not evidence.auc_low <= evidence.auc <= evidence.auc_high:
         yield "guard.evidence: the AUC must lie in its interval"
-    if not found.candidates:
+    if not evidence.candidates:
         return
-    best = min(1.0, 2 * min(half.p_value for half in found.candidates))
-    mean = sum(half.auc for half in found.candidates) / len(found.candidates)
-    if found.p_value is not None and abs(best - found.p_value) > 1e-9:
+    best = min(1.0, 2 * min(half.p_value for half in evidence.candidates))
+    mean = sum(half.auc for half in evidence.candidates) / len(evidence.candidates)
+    if evidence.p_value is not None and abs(best - evidence.p_value) > 1e-9:
         yield "guard.evidence: p_value must be twice the smaller one of its halves"
-    if found.auc is not None and abs(mean - found.auc) > 1e-9:
+    if evidence.auc is not None and abs(mean - evidence.auc) > 1e-9:
         yield "guard.evidence: auc must be the mean of its halves"
 
 

@@ -82,7 +82,7 @@ class _Case:
     """An audit before its rules, and the estimate that limits apply to with what verifying found of it."""
 
     audit: Audit
-    found: Verification
+    verification: Verification
     rules: _Rules
     limited: Estimate
     finding: Finding
@@ -171,13 +171,13 @@ def gate(
     return _judge(audit, verify(audit, data=data) if verification is None else verification, rules)
 
 
-def _judge(audit: Audit, found: Verification, rules: _Rules) -> list[Verdict]:
+def _judge(audit: Audit, verification: Verification, rules: _Rules) -> list[Verdict]:
     """Every rule against an audit whose numbers follow from its evidence."""
-    if not found.valid:
-        first = found.contradictions[0]
+    if not verification.valid:
+        first = verification.contradictions[0]
         raise InvalidAuditError(f"the audit is not valid: {first.subject}: {first.reason}. No rule was checked.")
     index = _limited(audit, rules)
-    case = _Case(audit, found, rules, audit.estimates[index], found.findings[index], bins_of_audit(audit))
+    case = _Case(audit, verification, rules, audit.estimates[index], verification.findings[index], bins_of_audit(audit))
     return [verdict for rule in _RULES for verdict in rule(case)]
 
 
@@ -268,7 +268,7 @@ def _reversed(case: _Case) -> float | None:
     """The AUC if it lies so far below one half that the scores must be the wrong way round."""
     sizes, curve = _sizes(case), case.audit.curve
     measured = None if curve is None else curve.auc
-    auc = measured if case.found.auc is None else case.found.auc
+    auc = measured if case.verification.auc is None else case.verification.auc
     if auc is None or sizes is None:
         return None
     error = ((sum(sizes) + 1) / (12 * sizes[0] * sizes[1])) ** 0.5  # of the rank sum where nothing leaks
@@ -299,7 +299,7 @@ def _tpr(case: _Case) -> Iterator[Verdict]:
 def _tpr_at(case: _Case, point: TprAtFpr, limit: float) -> Verdict:
     rule = f"max-tpr-at-fpr {point.fpr:g}={limit:g}"
     reason = f"the attack finds {100 * point.tpr:.3g} % of the members at an FPR of {100 * point.fpr:g} %"
-    curve, sizes = case.found.of("curve"), _sizes(case)
+    curve, sizes = case.verification.of("curve"), _sizes(case)
     if point.tpr > limit:
         return Verdict(rule, Outcome.FAIL, reason)
     if curve is None or curve.standing is not Standing.FOLLOWS:
@@ -361,7 +361,7 @@ def _trainings(case: _Case) -> Iterator[Verdict]:
 
 def _verified(case: _Case) -> Iterator[Verdict]:
     """The headline and the estimate that limits apply to must both follow from evidence."""
-    both = (case.found.headline, case.finding)
+    both = (case.verification.headline, case.finding)
     worst = next((f for f in both if f.standing is not Standing.FOLLOWS), case.finding)
     kept = worst.standing is Standing.FOLLOWS
     yield _judged(case.rules, "unverified", "verified", kept, f"{worst.subject}: {worst.reason}")

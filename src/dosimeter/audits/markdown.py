@@ -42,9 +42,9 @@ def markdown(audit: Audit) -> str:
 
 
 def _numbers(audit: Audit) -> str:
-    found = rows(audit)
+    numbers = rows(audit)
     columns = ["method", "ε", "whose ε", "validity"]
-    return markdown_table(columns, [(row.method, row.value, row.whose, row.validity) for row in found])
+    return markdown_table(columns, [(row.method, row.value, row.whose, row.validity) for row in numbers])
 
 
 def _limits(audit: Audit) -> str:

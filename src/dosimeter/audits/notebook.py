@@ -81,8 +81,8 @@ def short(audit: Audit) -> str:
     """One line: the headline, how many numbers there are, and what the guard found."""
     head = repr(audit.headline).removeprefix("Estimate(").removesuffix(")")
     others = len(audit.estimates) + len(audit.upper) - 1
-    found = ("shift found" if audit.guard.shift else "no shift found") if audit.guard.checked else "shift not checked"
-    return f"Audit({head}; {others} more numbers; {found})"
+    checked = ("shift found" if audit.guard.shift else "no shift found") if audit.guard.checked else "shift not checked"
+    return f"Audit({head}; {others} more numbers; {checked})"
 
 
 def audit_card(audit: Audit) -> str:
@@ -110,14 +110,14 @@ def chart_names(audit: Audit) -> tuple[str, ...]:
 
 def chart(audit: Audit, name: str | None) -> Any:
     """One chart of the page, as Altair has it."""
-    found = _charts(audit)
-    if not found:
+    charts = _charts(audit)
+    if not charts:
         raise InputError("this audit has no chart; Estimate.plot draws its headline.")
-    wanted = next(iter(found)) if name is None else name
-    if wanted not in found:
-        raise InputError(f"name is {show(name)}; this audit has the charts {', '.join(found)}.")
+    wanted = next(iter(charts)) if name is None else name
+    if wanted not in charts:
+        raise InputError(f"name is {show(name)}; this audit has the charts {', '.join(charts)}.")
     altair = require("altair", extra="report", caller="Audit.plot")
-    return altair.Chart.from_dict(found[wanted])
+    return altair.Chart.from_dict(charts[wanted])
 
 
 def _charts(audit: Audit) -> dict[str, Spec]:

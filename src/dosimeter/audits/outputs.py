@@ -13,10 +13,10 @@ from dosimeter._files import write_text
 if TYPE_CHECKING:
     from dosimeter.audits.result import Audit
 
-__all__ = ["Outputs"]
+__all__ = ["AuditOutputs"]
 
 
-class Outputs:
+class AuditOutputs:
     """The ways out of an audit, besides JSON and the page."""
 
     def _self(self) -> Audit:

@@ -21,7 +21,7 @@ from dosimeter._files import naming, write_text
 from dosimeter._validate import BoolArray, FloatArray, InputError
 from dosimeter.accounting import Guarantee, PrivacyRegion
 from dosimeter.audits.assemble import Allowed, Distributions, Risk, Roc, TnrAtFnr, TprAtFpr
-from dosimeter.audits.outputs import Outputs
+from dosimeter.audits.outputs import AuditOutputs
 from dosimeter.audits.parts import (
     Count,
     ExposedRecord,
@@ -135,48 +135,50 @@ class Guard:
             object.__setattr__(self, "evidence", ShiftEvidence(**self.evidence))
 
     def __str__(self) -> str:
-        found = self.evidence
+        evidence = self.evidence
         if not self.checked:
-            reasons = found.reasons or (
+            reasons = evidence.reasons or (
                 "only scores were given, so a difference between the members' and the non-members' "
                 "distributions cannot be told from leakage.",
             )
             return "Not checked: " + " ".join(reasons)
-        told = _told(found)
+        told = _told(evidence)
         if told is None:
             return "Members and non-members differ even without the model." if self.shift else "No shift was found."
         if not self.shift:
             verdict = (
                 f"No shift was found: a classifier that never saw the model tells members from non-members with {told}."
             )
-        elif at_most(found.p_value, found.level):
+        elif at_most(evidence.p_value, evidence.level):
             verdict = (
                 "Members and non-members differ even without the model: a classifier that never saw it tells them "
                 f"apart with {told}; every ε below is suspect."
             )
         else:
-            balance = "" if found.class_balance_p is None else f" ({p_in_words(found.class_balance_p)})"
+            balance = "" if evidence.class_balance_p is None else f" ({p_in_words(evidence.class_balance_p)})"
             verdict = (
                 "Members and non-members differ even without the model: their classes are distributed differently"
                 f"{balance}; every ε below is suspect."
             )
-        return verdict + (f" {copies_in_words(found.duplicates, found.nonmembers or 0)}." if found.duplicates else "")
+        return verdict + (
+            f" {copies_in_words(evidence.duplicates, evidence.nonmembers or 0)}." if evidence.duplicates else ""
+        )
 
     def to_dict(self) -> dict[str, object]:
         """Give strict JSON values, with the verdict in words."""
         return {"shift": self.shift, "checked": self.checked, "verdict": str(self), "evidence": plain(self.evidence)}
 
 
-def _told(found: ShiftEvidence) -> str | None:
+def _told(evidence: ShiftEvidence) -> str | None:
     """The AUC of the blind baseline in words, where there is one."""
-    if found.auc is None:
+    if evidence.auc is None:
         return None
     parts = []
-    if found.confidence is not None and found.auc_low is not None and found.auc_high is not None:
-        parts.append(f"{percent(found.confidence)} interval {found.auc_low:.2f}–{found.auc_high:.2f}")
-    if found.p_value is not None:
-        parts.append(p_in_words(found.p_value))
-    return f"AUC {found.auc:.2f}" + (f" ({', '.join(parts)})" if parts else "")
+    if evidence.confidence is not None and evidence.auc_low is not None and evidence.auc_high is not None:
+        parts.append(f"{percent(evidence.confidence)} interval {evidence.auc_low:.2f}–{evidence.auc_high:.2f}")
+    if evidence.p_value is not None:
+        parts.append(p_in_words(evidence.p_value))
+    return f"AUC {evidence.auc:.2f}" + (f" ({', '.join(parts)})" if parts else "")
 
 
 def at_most(p_value: float | None, level: float | None) -> bool:
@@ -278,7 +280,7 @@ def write_risk(table: Any, path: str | Path) -> Path:
 
 
 @dataclass(frozen=True, repr=False)
-class Audit(Outputs):
+class Audit(AuditOutputs):
     """Hold what an audit found: bounds (the headline first), what was checked, what it means, what the charts need.
 
     Every part is a dataclass, written to JSON, read back and drawn through the same types.
@@ -301,6 +303,11 @@ class Audit(Outputs):
 
     Raises:
         InputError: If there is no estimate.
+
+    >>> from dosimeter import Scores, audit_scores
+    >>> audit = audit_scores(Scores([2.0, 3.0], [0.0, 1.0]))
+    >>> Audit.from_json(audit.to_json()).headline == audit.headline
+    True
     """
 
     estimates: tuple[Estimate, ...]

@@ -223,10 +223,10 @@ def _with_notes(metadata: type[Metadata], values: Json) -> Json:
 
 def json_schema() -> str:
     """The schema of the current version as JSON Schema, as docs/audit.schema.json holds it."""
-    found = AuditFile.model_json_schema(by_alias=True)
-    found["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    found["description"] = str(AuditFile.__doc__)
-    return json.dumps(found, ensure_ascii=False, indent=2) + "\n"
+    schema = AuditFile.model_json_schema(by_alias=True)
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["description"] = str(AuditFile.__doc__)
+    return json.dumps(schema, ensure_ascii=False, indent=2) + "\n"
 
 
 def result_of(kind: str | None) -> tuple[type[Details], type[Metadata]]:

@@ -67,6 +67,10 @@ def sign(text: str | bytes, key: str | os.PathLike[str]) -> Signature:
 
     Raises:
         InputError: If the key cannot be used.
+
+    >>> public = new_keys("signer.pem")
+    >>> len(sign('{"epsilon": 1.5}', "signer.pem").signature)
+    64
     """
     serialization = require("cryptography.hazmat.primitives.serialization", extra="sign", caller="sign")
     ed25519 = require("cryptography.hazmat.primitives.asymmetric.ed25519", extra="sign", caller="sign")
@@ -95,8 +99,17 @@ def check_signature(text: str | bytes, signature: Signature, key: str | os.PathL
         key: The file of the Ed25519 public key in PEM, from somebody who is trusted. The key in the signature file
             is not: whoever forged the audit wrote it.
 
+    Returns:
+        Nothing, where the signature fits.
+
     Raises:
         InputError: If the signature was made by another key or for another audit.
+
+    >>> public = new_keys("author.pem")
+    >>> check_signature('{"epsilon": 1.0}', sign('{"epsilon": 1.5}', "author.pem"), public)
+    Traceback (most recent call last):
+        ...
+    dosimeter._validate.InputError: the signature does not fit the audit and author.public.pem: the audit was ...
     """
     serialization = require("cryptography.hazmat.primitives.serialization", extra="sign", caller="check_signature")
     ed25519 = require("cryptography.hazmat.primitives.asymmetric.ed25519", extra="sign", caller="check_signature")
@@ -149,6 +162,9 @@ def new_keys(private: str | os.PathLike[str]) -> Path:
 
     Raises:
         InputError: If one of the files exists.
+
+    >>> new_keys("audit-key.pem").name
+    'audit-key.public.pem'
     """
     serialization = require("cryptography.hazmat.primitives.serialization", extra="sign", caller="new_keys")
     ed25519 = require("cryptography.hazmat.primitives.asymmetric.ed25519", extra="sign", caller="new_keys")

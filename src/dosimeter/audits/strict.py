@@ -52,8 +52,8 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def first_fault(error: ValidationError) -> str:
     """Say the first fault that pydantic found, as "has a bad field (what is wrong, got value)"."""
-    found = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in found["loc"] if not str(part).startswith(("constrained", "function-")))
-    message = found["msg"][:1].lower() + found["msg"][1:]
-    got = "" if found["type"] == "missing" else f", got {show(found['input'])}"
+    fault = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in fault["loc"] if not str(part).startswith(("constrained", "function-")))
+    message = fault["msg"][:1].lower() + fault["msg"][1:]
+    got = "" if fault["type"] == "missing" else f", got {show(fault['input'])}"
     return f"has a bad {place[:120] or 'value'} ({message[:160]}{got})"

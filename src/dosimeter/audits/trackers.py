@@ -20,24 +20,24 @@ __all__ = ["numbers", "to_mlflow", "to_wandb", "words"]
 def numbers(audit: Audit, prefix: str) -> dict[str, float]:
     """The finite numbers of an audit by name; `epsilon_low` is the headline where it is a proven bound."""
     headline = audit.headline
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     if audit.guard.checked:
-        found["shift"] = float(audit.guard.shift)
+        values["shift"] = float(audit.guard.shift)
     if headline.validity.is_bound:
-        found["epsilon_low"] = headline.low
+        values["epsilon_low"] = headline.low
     if audit.region is not None and audit.region.upper.is_bound:
-        found["epsilon_high"] = audit.region.upper.epsilon
-    found |= {f"{row.kind}s.{row.slug}": row.epsilon for row in rows(audit)}
+        values["epsilon_high"] = audit.region.upper.epsilon
+    values |= {f"{row.kind}s.{row.slug}": row.epsilon for row in rows(audit)}
     if audit.curve is not None:
-        found["auc"] = audit.curve.auc
-        found |= {f"tpr_at_fpr_{point.fpr:g}": point.tpr for point in audit.curve.tpr_at_fpr}
-    return {f"{prefix}.{name}": value for name, value in found.items() if math.isfinite(value)}
+        values["auc"] = audit.curve.auc
+        values |= {f"tpr_at_fpr_{point.fpr:g}": point.tpr for point in audit.curve.tpr_at_fpr}
+    return {f"{prefix}.{name}": value for name, value in values.items() if math.isfinite(value)}
 
 
 def words(audit: Audit, prefix: str) -> dict[str, str]:
     """What a number means: without these nobody may quote it."""
     headline = audit.headline
-    found = {
+    texts = {
         "claim": headline.claim,
         "validity": str(headline.validity),
         "neighbours": headline.neighbours or "unknown",
@@ -47,7 +47,7 @@ def words(audit: Audit, prefix: str) -> dict[str, str]:
         "guard": str(audit.guard),
         "dosimeter": audit.metadata.version or "unknown",
     }
-    return {f"{prefix}.{name}": text for name, text in found.items()}
+    return {f"{prefix}.{name}": text for name, text in texts.items()}
 
 
 def to_mlflow(audit: Audit, run_id: str | None, prefix: str, page: bool) -> str:

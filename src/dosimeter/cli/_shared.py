@@ -126,7 +126,7 @@ def show_audit(result: Audit) -> None:
         )
         if result.curve.tnr_at_fnr:
             table(
-                "The other end: non-members that are told for sure",
+                "The other end: non-members that are recognised for sure",
                 ["FNR", "TNR measured", f"true TNR at least ({confidence} each)"],
                 [_rates(point.fnr, point.tnr, point.limit) for point in result.curve.tnr_at_fnr],
             )

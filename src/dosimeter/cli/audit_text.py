@@ -21,13 +21,16 @@ def audit_text(
         Path | None, typer.Option("--base", help="The folder of the model that the training started from.")
     ] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option("--tokenizer", help="The folder of the tokenizer, if it is another one.")
+        Path | None, typer.Option("--tokenizer", help="The folder of the tokenizer, if it is not the model's.")
     ] = None,
     score: Annotated[
         str, typer.Option("--score", help="Score of the headline, decided beforehand: ratio, loss, min-k++, wbc, …")
     ] = "ratio",
     expected_hash: Annotated[
-        str | None, typer.Option("--expected-hash", help="The hash of the sheet, or of its coins, from before.")
+        str | None,
+        typer.Option(
+            "--expected-hash", help="The hash of the sheet, or of its coins, as written down before the training."
+        ),
     ] = None,
     exposure: Annotated[int, typer.Option("--exposure", help="Other secrets to compare with; 0 for none.")] = 63,
     noise_multiplier: Noise = None,

@@ -29,7 +29,7 @@ DEPRECATED = (
 
 
 MaxEpsilon = Annotated[float | None, typer.Option("--max-epsilon", help="Fail if more than this ε is proven.")]
-MaxDelta = Annotated[float, typer.Option("--max-delta", help="Fail if the ε stands at a larger δ.")]
+MaxDelta = Annotated[float, typer.Option("--max-delta", help="Fail if the ε is stated at a larger δ.")]
 MinConfidence = Annotated[
     float | None, typer.Option("--min-confidence", help="Fail if the headline has less confidence, e.g. 0.95.")
 ]

@@ -36,7 +36,7 @@ class File:
 
 @dataclass(frozen=True)
 class FileForm:
-    """One form in which a data set may be had: its files together, their reader, and what must come out."""
+    """One form in which a data set is available: its files together, their reader, and what must come out."""
 
     files: tuple[File, ...]
     read: Callable[[Sequence[Path]], Contents]

@@ -100,7 +100,7 @@ class Removed:
 
 
 class Store:
-    """A content-addressed folder.
+    """Keep the results of finished tasks in a content-addressed folder.
 
     The folder is new, empty or a store already; any other is refused. `get` and `verify` check what they read against
     its manifest. A damaged entry is moved to `quarantine/` and reported as a `DamagedEntryWarning`; from then on it

@@ -36,7 +36,20 @@ STATE_VERSION = 1
 
 
 def gaussian_profile(mu: float) -> Callable[[float], float]:
-    """The profile δ(ε) of a μ-Gaussian mechanism, to claim it as a whole."""
+    """Give the profile δ(ε) of a μ-Gaussian mechanism, to claim it as a whole.
+
+    Args:
+        mu: μ of the mechanism, at least 0.
+
+    Returns:
+        The function ε ↦ δ.
+
+    Raises:
+        InputError: If μ is negative or infinite.
+
+    >>> gaussian_profile(1.0)(1.0)
+    0.126...
+    """
     size = check.within("mu", mu, 0.0, math.inf, "pass the μ of the Gaussian mechanism", include="[)")
     return lambda epsilon: float(geometry.delta_from_mu(epsilon, size))
 

@@ -17,7 +17,7 @@ from scipy import special
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray
 from dosimeter.estimate import Estimate, Validity, claim_of_bound, number, percent
-from dosimeter.estimators.ranked import guess, logit_bound, ranked, score_order
+from dosimeter.estimators.ranked import guess, logit_bound, ranked
 from dosimeter.estimators.walk import checkpoints, local_levels
 from dosimeter.evidence import OneRun
 
@@ -113,7 +113,7 @@ def null_differences(
     cells = []
     for evidence, child in zip((baseline, attack), np.random.SeedSequence(seed).spawn(2), strict=True):
         position = np.empty(evidence.total, np.int64)
-        position[score_order(evidence.scores, int(child.generate_state(1)[0]))] = np.arange(1, evidence.total + 1)
+        position[_score_order(evidence.scores, int(child.generate_state(1)[0]))] = np.arange(1, evidence.total + 1)
         cells.append(np.searchsorted(ends, position, "left"))
     key = (cells[0] * size + cells[1]) * 2 + attack.included
     number_of = np.bincount(key, minlength=2 * size * size)
@@ -134,6 +134,12 @@ def null_differences(
 
     difference = best(in_second, in_first) - best(in_first, in_second)
     return float(difference[0]), difference[1:]
+
+
+def _score_order(scores: FloatArray, seed: int) -> IntArray:
+    """Indices from the highest score to the lowest, ties in an order drawn from `seed`."""
+    shuffle = np.random.default_rng(np.random.SeedSequence(seed)).permutation(scores.size)
+    return shuffle[np.argsort(-scores[shuffle], kind="stable")]
 
 
 _NAIVE = (

@@ -46,12 +46,6 @@ STAKES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
 _DELTA_SHARE = 0.5  # the allowance is the least one whose failure costs no more than this share of the level
 
 
-def score_order(scores: FloatArray, seed: int) -> IntArray:
-    """Indices from the highest score to the lowest, ties in an order drawn from `seed`."""
-    shuffle = np.random.default_rng(np.random.SeedSequence(seed)).permutation(scores.size)
-    return shuffle[np.argsort(-scores[shuffle], kind="stable")]
-
-
 def by_confidence(evidence: OneRun) -> BoolArray:
     """Whether each guess was right, the surest first: by distance of the rank from the middle, its side the guess.
 

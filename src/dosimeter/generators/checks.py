@@ -44,6 +44,9 @@ def copied(members: Any, generated: Any) -> BoolArray:
 
     Raises:
         InputError: If the records are of another kind, shape or columns than the members.
+
+    >>> copied(["a cat", "a dog"], ["a  cat", "a bird"]).tolist()
+    [True, False]
     """
     first, second = _alike(members, generated)
     if first.kind == "text":
@@ -64,8 +67,16 @@ def same_shape(members: Any, generated: Any, *, count: int | None = None, missin
         count: The fewest records there must be; None for any number.
         missing: Whether a value may be missing (NaN, None) where the same column of the members has missing ones.
 
+    Returns:
+        Nothing, where they have it.
+
     Raises:
         InputError: If they are of another kind, shape or columns, too few, or not finite numbers.
+
+    >>> same_shape(np.eye(3), np.zeros((2, 3)), count=3)
+    Traceback (most recent call last):
+        ...
+    dosimeter._validate.InputError: the generator gave 2 records and 3 are needed; generate more.
     """
     first, second = _alike(members, generated)
     if count is not None and second.size < count:

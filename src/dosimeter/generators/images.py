@@ -118,7 +118,7 @@ class FittedMixture:
         )
 
 
-class Source(Protocol):
+class ImageSource(Protocol):
     """What the images of one class are drawn from, and what is done to their pixels afterwards."""
 
     @property
@@ -129,7 +129,7 @@ class Source(Protocol):
 
 def class_samples(
     images: Images,
-    sources: Sequence[Source],
+    sources: Sequence[ImageSource],
     shares: FloatArray,
     rows_of: Callable[[FloatArray, IntArray], FloatArray],
     count: int,

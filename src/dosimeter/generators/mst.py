@@ -41,8 +41,8 @@ class Mst:
         noise: The standard deviation of the noise in each count, in records.
         epsilon: The ε that is guaranteed.
         delta: The δ of the guarantee.
-        public: Rows in the form of the members, (X, y) or X, that are no members: they decide the columns, the bins and
-            the words, which the guarantee does not cover.
+        public: Rows in the form of the members, (X, y) or X, that are not members: they decide the columns, the bins
+            and the words, which the guarantee does not cover.
         bins: The most bins of a numeric column; None chooses by the number of members.
         steps: Steps of mbi's estimation.
         groups: The one-hot blocks, each by the names or places of its columns; "detect" finds contiguous ones.
@@ -107,7 +107,7 @@ class Mst:
         if self.public is None:
             raise InputError(
                 f"epsilon is {self.epsilon:g}, and bins that come from the members would break it; pass public, rows "
-                "of the same form that are no members."
+                "of the same form that are not members."
             )
         if self.noise:
             raise InputError(f"noise is {self.noise:g}, but epsilon decides it; pass one of the two.")

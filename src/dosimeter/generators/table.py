@@ -232,7 +232,7 @@ def _blocks(columns: list[Column], names: list[Any], groups: Any) -> list[list[i
         if any(columns[p].levels is not None for p in block) or not (
             np.isin(values, (0.0, 1.0)).all() and (values.sum(axis=1) == 1).all()
         ):
-            raise InputError(f"groups names the columns {show(block)}, which have not exactly one 1 in every row.")
+            raise InputError(f"groups names the columns {show(block)}, which do not have exactly one 1 in every row.")
     return blocks
 
 

@@ -71,7 +71,7 @@ class NGram:
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
+class NGramLevel:
     """The n-grams of one length: contexts in order, the span of each, cumulative discounted counts, last tokens.
 
     `stay` is the share of the discounted counts in a context; the rest goes to the next shorter context.
@@ -89,7 +89,7 @@ class FittedNGram:
     """The vocabulary, the levels from the longest context to none, and the lengths of the members in tokens."""
 
     vocabulary: Vocabulary
-    levels: tuple[Level, ...]
+    levels: tuple[NGramLevel, ...]
     lengths: IntArray
 
     def sample(self, count: int, *, seed: int) -> list[str]:
@@ -152,7 +152,7 @@ def _keys(rows: IntArray, size: int) -> IntArray:
     return key
 
 
-def _levels(rows: list[IntArray], size: int, order: int) -> tuple[Level, ...]:
+def _levels(rows: list[IntArray], size: int, order: int) -> tuple[NGramLevel, ...]:
     start = np.full(order - 1, START, np.int64)
     stream = np.concatenate([part for row in rows for part in (start, row, [END])])
     ends = np.cumsum([row.size + order for row in rows])
@@ -168,7 +168,7 @@ def _levels(rows: list[IntArray], size: int, order: int) -> tuple[Level, ...]:
     return tuple(levels)
 
 
-def _level(grams: IntArray, counts: IntArray, size: int) -> Level:
+def _level(grams: IntArray, counts: IntArray, size: int) -> NGramLevel:
     contexts, starts = np.unique(grams // size, return_index=True)
     starts = np.append(starts, grams.size)
     once, twice = np.count_nonzero(counts == 1), np.count_nonzero(counts == 2)
@@ -177,4 +177,4 @@ def _level(grams: IntArray, counts: IntArray, size: int) -> Level:
     cumulative = np.concatenate([[0.0], np.cumsum(kept)])
     totals = np.add.reduceat(counts, starts[:-1])
     stay = (cumulative[starts[1:]] - cumulative[starts[:-1]]) / totals
-    return Level(contexts, starts, cumulative, grams % size, stay)
+    return NGramLevel(contexts, starts, cumulative, grams % size, stay)

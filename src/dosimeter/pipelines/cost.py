@@ -20,10 +20,10 @@ from dosimeter.pipelines.launch import ADAPTERS
 from dosimeter.pipelines.subjects import Subject
 from dosimeter.training import train_many
 
-__all__ = ["Outlook", "Stage", "outlook"]
+__all__ = ["Outlook", "PlannedStage", "outlook"]
 
 
-class Stage(NamedTuple):
+class PlannedStage(NamedTuple):
     """Trainings of one kind: how many, each on how many records."""
 
     name: str
@@ -41,7 +41,7 @@ class Outlook:
     name: str
     audit: str
     records: int
-    stages: tuple[Stage, ...]
+    stages: tuple[PlannedStage, ...]
     how: str
     group: int
     seconds_each: float
@@ -118,7 +118,7 @@ def outlook(config: Config, subject: Subject) -> Outlook:
     )
 
 
-def _stages(config: Config, subject: Subject) -> tuple[Stage, ...]:
+def _stages(config: Config, subject: Subject) -> tuple[PlannedStage, ...]:
     """The trainings of an audit, with the defaults of its function for what the configuration leaves out."""
     counts = {
         name: int(getattr(config.budget, name, None) or default)
@@ -127,7 +127,7 @@ def _stages(config: Config, subject: Subject) -> tuple[Stage, ...]:
     if config.audit == "training" and config.attack.game == "crossed":  # the shadow models are the runs
         del counts["runs"]
     half = {"shadows": max(1, subject.records // 2)}
-    return tuple(Stage(name, count, half.get(name, subject.records)) for name, count in counts.items() if count)
+    return tuple(PlannedStage(name, count, half.get(name, subject.records)) for name, count in counts.items() if count)
 
 
 def _visits(subject: Subject, members: int) -> int:

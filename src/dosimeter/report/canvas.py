@@ -203,8 +203,8 @@ def _hover(element: ElementTree.Element, x: float, y: float) -> Iterator[tuple[f
 
 
 def _shift(element: ElementTree.Element) -> tuple[float, float]:
-    found = _TRANSLATE.match(element.get("transform", ""))
-    return (float(found[1]), float(found[2])) if found else (0.0, 0.0)
+    match = _TRANSLATE.match(element.get("transform", ""))
+    return (float(match[1]), float(match[2])) if match else (0.0, 0.0)
 
 
 def _tidy(element: ElementTree.Element) -> None:

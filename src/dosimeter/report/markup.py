@@ -41,7 +41,7 @@ def clean(value: object) -> str:
 
 
 def short(value: object) -> str:
-    """A name that came with the data, as text and not endless."""
+    """A name that came with the data, as text of limited length."""
     text = clean(value)
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
@@ -103,13 +103,13 @@ def value(item: Any) -> str:
 
 def rows(values: Mapping[str, object]) -> list[tuple[str, str]]:
     """A mapping as (name, text) rows, one level of nesting opened."""
-    found: list[tuple[str, str]] = []
+    opened: list[tuple[str, str]] = []
     for key, item in values.items():
         if isinstance(item, Mapping) and item:
-            found += [(f"{label(key)}: {short(k).replace('_', ' ')}", value(v)) for k, v in item.items()]
+            opened += [(f"{label(key)}: {short(k).replace('_', ' ')}", value(v)) for k, v in item.items()]
         else:
-            found.append((label(key), value(item)))
-    return found
+            opened.append((label(key), value(item)))
+    return opened
 
 
 def thousands(number: int) -> str:
@@ -148,13 +148,13 @@ def explained(text: object) -> str:
     """Text for an element, in which the first use of each word of the glossary leads to its definition."""
     seen: set[str] = set()
 
-    def link(found: re.Match[str]) -> str:
-        word = _WORD_OF[html.unescape(found[0])]
+    def link(match: re.Match[str]) -> str:
+        word = _WORD_OF[html.unescape(match[0])]
         if word in seen:
-            return found[0]
+            return match[0]
         seen.add(word)
         name = _term_id(word)
-        return f'<a class="term" href="#{name}" aria-describedby="{name}">{found[0]}</a>'
+        return f'<a class="term" href="#{name}" aria-describedby="{name}">{match[0]}</a>'
 
     return _FORMS.sub(link, esc(text))
 

@@ -40,13 +40,13 @@ def find_chromium() -> str:
     """
     named = os.environ.get(BROWSER)
     if named:
-        found = shutil.which(named)
-        if found is None:
+        program = shutil.which(named)
+        if program is None:
             raise InputError(f"{BROWSER} names {check.show(named)}, which is not a program; set it to a Chromium.")
-        return found
+        return program
     for name in (*NAMES, *PLACES):
-        if (found := shutil.which(name)) is not None:
-            return found
+        if (program := shutil.which(name)) is not None:
+            return program
     raise InputError(
         f"a PDF is printed by Chromium, and none was found; install Chromium or Chrome, set {BROWSER} to its path, or "
         "write the page with to_html and print it from any browser."

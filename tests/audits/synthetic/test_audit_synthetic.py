@@ -247,7 +247,7 @@ class TestValidity:
         assert stats.binom.sf(above - 1, audits, 0.05) > 1e-3
 
     def test_scores_of_a_release_that_exists_do_not_know_the_sides(self):
-        from dosimeter.audits.synthetic.evidence import alone
+        from dosimeter.audits.synthetic.comparison import alone
         from dosimeter.audits.synthetic.existing import joined
         from dosimeter.audits.synthetic.rows import read_real
         from dosimeter.audits.synthetic.space import fit_space

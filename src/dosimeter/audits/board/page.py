@@ -12,7 +12,7 @@ from urllib.parse import quote
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.audits.board.read import Board, DamagedFile, Entry, Status
-from dosimeter.audits.page.facts import Standing
+from dosimeter.audits.page.facts import Conclusion
 from dosimeter.estimate import percent
 from dosimeter.report.markup import (
     assemble,
@@ -31,11 +31,11 @@ from dosimeter.report.markup import (
 TICKS = (0, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000)
 HEIGHT, TOP, LEFT, RIGHT = 150, 12, 9.0, 98.0  # pixels, pixels, per cent, per cent
 WORDS = {
-    Standing.FAILED: "check failed",
-    Standing.BROKEN: "leak proven, above the guarantee",
-    Standing.LEAK: "leak proven",
-    Standing.NONE: "none proven",
-    Standing.MEASURED: "measured, not a bound",
+    Conclusion.FAILED: "check failed",
+    Conclusion.BROKEN: "leak proven, above the guarantee",
+    Conclusion.LEAK: "leak proven",
+    Conclusion.NONE: "none proven",
+    Conclusion.MEASURED: "measured, not a bound",
 }
 
 
@@ -87,11 +87,15 @@ def _overview(board: Board) -> str:
         ("Keep the limits", statuses[Status.PASS], "pass"),
     ]
     if not board.limits.any:
-        leaks = verdicts[Standing.LEAK] + verdicts[Standing.BROKEN]
+        leaks = verdicts[Conclusion.LEAK] + verdicts[Conclusion.BROKEN]
         tiles = [
             ("Leak proven", leaks, "fail"),
-            ("Check failed: nothing can be concluded", verdicts[Standing.FAILED], "undecided"),
-            ("None proven, which is not proof of privacy", verdicts[Standing.NONE] + verdicts[Standing.MEASURED], ""),
+            ("Check failed: nothing can be concluded", verdicts[Conclusion.FAILED], "undecided"),
+            (
+                "None proven, which is not proof of privacy",
+                verdicts[Conclusion.NONE] + verdicts[Conclusion.MEASURED],
+                "",
+            ),
         ]
     cells = "".join(
         f'<div class="{kind}"><dt>{esc(name)}</dt><dd class="big">{number}</dd></div>' for name, number, kind in tiles

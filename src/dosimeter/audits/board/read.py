@@ -19,10 +19,9 @@ from dosimeter._progress import Progress
 from dosimeter._validate import InputError
 from dosimeter.audits.gate import MAX_DELTA, InvalidAuditError, Outcome, gate
 from dosimeter.audits.page import facts
-from dosimeter.audits.page.facts import Standing
+from dosimeter.audits.page.facts import Conclusion
 from dosimeter.audits.result import Audit
-from dosimeter.audits.verify import Finding, Verification, verify
-from dosimeter.audits.verify import Standing as Recomputed
+from dosimeter.audits.verify import Finding, Standing, Verification, verify
 from dosimeter.reading import JSON_BYTES
 
 __all__ = ["Board", "DamagedFile", "Entry", "Limits", "Status", "board"]
@@ -53,7 +52,7 @@ class Limits:
 
     @property
     def any(self) -> bool:
-        """Whether there is a limit at all; that of δ alone is none."""
+        """Whether any limit was set; one on δ alone does not count."""
         return any(v is not None for v in (self.max_epsilon, self.min_confidence, self.require_neighbours))
 
 
@@ -72,7 +71,7 @@ class Entry:
     kind: str
     when: datetime
     dated: bool
-    standing: Standing
+    standing: Conclusion
     proven: float | None
     measured: float | None
     guaranteed: float | None
@@ -174,7 +173,7 @@ def board(
 
 def _json_files(root: Path) -> Iterator[tuple[str, bool]]:
     """The JSON files below a folder, by their path in it, and whether each is a link; links to folders are left out."""
-    waiting, found, seen = [("", 0)], 0, 0
+    waiting, files, seen = [("", 0)], 0, 0
     while waiting:
         inside, depth = waiting.pop()
         seen += 1
@@ -189,8 +188,8 @@ def _json_files(root: Path) -> Iterator[tuple[str, bool]]:
                     if depth < DEEPEST:
                         waiting.append((name, depth + 1))
                 elif entry.name.lower().endswith(".json"):
-                    found += 1
-                    if found > MOST_FILES:
+                    files += 1
+                    if files > MOST_FILES:
                         raise InputError(f"{root} holds more than {MOST_FILES} JSON files; pass a folder inside it.")
                     yield name, entry.is_symlink()
 
@@ -221,7 +220,7 @@ def _entry(root: Path, name: str, text: bytes, changed: datetime, limits: Limits
         kind=meta.kind or "model or scores",
         when=stated_date or changed,
         dated=stated_date is not None,
-        standing=facts.standing(audit),
+        standing=facts.conclusion(audit),
         proven=lower.low if lower.validity.is_bound else None,
         measured=None if lower.validity.is_bound else lower.epsilon,
         guaranteed=None if stated is None else stated.epsilon,
@@ -238,10 +237,10 @@ def _entry(root: Path, name: str, text: bytes, changed: datetime, limits: Limits
 
 def _date(value: object) -> datetime | None:
     try:
-        found = datetime.fromisoformat(str(value))
+        moment = datetime.fromisoformat(str(value))
     except ValueError:
         return None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _page(root: Path, name: str) -> str | None:
@@ -278,7 +277,7 @@ def _judged(audit: Audit, limits: Limits, recompute: bool) -> tuple[Status, tupl
 def _as_stated(audit: Audit) -> Verification:
     """The numbers as the file states them; nothing was computed again."""
     findings = tuple(
-        Finding(e.method, Recomputed.UNKNOWN, "it was not computed again", e.epsilon, most=facts.ceiling(e))
+        Finding(e.method, Standing.UNKNOWN, "it was not computed again", e.epsilon, most=facts.ceiling(e))
         for e in audit.estimates
     )
     return Verification(findings, None if audit.curve is None else audit.curve.auc)

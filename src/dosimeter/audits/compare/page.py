@@ -14,7 +14,7 @@ from dosimeter.accounting import Guarantee
 from dosimeter.audits.compare.charts import bounds_chart, dense_groups, known_of, landscape_chart
 from dosimeter.audits.compare.landscape import GUARANTEED, LOWER, VALUE, Point, strategies
 from dosimeter.audits.page import facts
-from dosimeter.audits.page.facts import Standing
+from dosimeter.audits.page.facts import Conclusion
 from dosimeter.audits.result import Audit
 from dosimeter.estimate import Estimate
 from dosimeter.report.canvas import CATEGORIES, NARROW, WIDE, Canvas
@@ -45,12 +45,30 @@ def compare_page(
     method: str | None = None,
     title: str = "Privacy audits compared",
 ) -> str:
-    """A page that sets audits side by side.
+    """Make a page that sets audits side by side.
 
-    Audits with the same name are repeats of one strategy: the landscape shows their mean and their range. `utilities`
-    (larger is better, one for each audit) adds the landscape; `categories` groups its points. Its ε is the guarantee
-    where there is one, and the frontier is drawn through guarantees only: a small lower bound is not more privacy. A
-    strategy without guarantee stands at its lower bound. `method` names an estimate whose value is drawn instead.
+    Audits with the same name are repeats of one strategy: the landscape of privacy and utility shows their mean and
+    their range. Its ε is the guarantee where there is one, and the frontier is drawn through guarantees only: a small
+    lower bound is not more privacy. A strategy without a guarantee stands at its lower bound.
+
+    Args:
+        audits: The audits, at least one.
+        names: A name for each.
+        utilities: A number for each, larger is better, e.g. the accuracy; None leaves the landscape out.
+        categories: Groups the points of the landscape by colour.
+        method: An estimate whose value is drawn in the landscape instead.
+        title: The heading.
+
+    Returns:
+        The text of one HTML file.
+
+    Raises:
+        InputError: If there is no audit, a list has another length, or an audit lacks `method`.
+
+    >>> from dosimeter import Scores, audit_scores
+    >>> one = audit_scores(Scores([2.0, 3.0], [0.0, 1.0]))
+    >>> compare_page([one, one], ["first", "second"])[:15]
+    '<!DOCTYPE html>'
     """
     audits, labels = list(audits), [short(name) for name in names]
     if not audits or any(not isinstance(a, Audit) for a in audits):
@@ -88,11 +106,11 @@ def _same_length(name: str, values: Any, audits: list[Audit]) -> None:
 
 
 def _estimate(audit: Audit, name: str, method: str) -> Estimate:
-    found = next((e for e in audit.estimates if e.method == method), None)
-    if found is None:
+    estimate = next((e for e in audit.estimates if e.method == method), None)
+    if estimate is None:
         known = ", ".join(dict.fromkeys(e.method for e in audit.estimates))
         raise InputError(f"method {check.show(method)} is not in the audit {check.show(name)}; it has {known}.")
-    return found
+    return estimate
 
 
 def _epsilon(audit: Audit, name: str, method: str | None) -> float:
@@ -119,24 +137,24 @@ def _guard(audit: Audit) -> str:
 
 
 _SAID = {
-    Standing.BROKEN: "leak proven, above the guarantee",
-    Standing.LEAK: "leak proven",
-    Standing.FAILED: "check failed, nothing can be concluded",
-    Standing.NONE: "no leak proven, which is not proof of privacy",
-    Standing.MEASURED: "measured, which bounds nothing",
+    Conclusion.BROKEN: "leak proven, above the guarantee",
+    Conclusion.LEAK: "leak proven",
+    Conclusion.FAILED: "check failed, nothing can be concluded",
+    Conclusion.NONE: "no leak proven, which is not proof of privacy",
+    Conclusion.MEASURED: "measured, which bounds nothing",
 }
 
 
 def _verdicts(audits: list[Audit], names: list[str]) -> str:
     """The verdict on each, the gravest first, in words and colour and without any ε."""
-    found = [facts.standing(audit) for audit in audits]
+    conclusions = [facts.conclusion(audit) for audit in audits]
     lines = []
     for kind, said in _SAID.items():
-        those = [name for name, standing in zip(names, found, strict=True) if standing is kind]
+        those = [name for name, conclusion in zip(names, conclusions, strict=True) if conclusion is kind]
         if those:
             more = f" and {len(those) - 6} more" if len(those) > 6 else ""
             lines.append(f"{', '.join(those[:6])}{more}: {said}.")
-    worst = next(kind for kind in _SAID if kind in found)
+    worst = next(kind for kind in _SAID if kind in conclusions)
     return f'<div class="verdict {worst}">{"".join(map(paragraph, lines))}</div>\n'
 
 

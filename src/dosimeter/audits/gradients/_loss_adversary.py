@@ -22,7 +22,7 @@ MOST_TEST = 1000  # records that every trained model is asked about, beside thos
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class AskedRecords:
     """The records that every model is asked about: the `inside` ones of D and D' first, then some that no model saw."""
 
     pair: tuple[npt.NDArray[Any], IntArray]
@@ -34,7 +34,7 @@ class Asked:
         return len(self.pair[0]) - self.inside
 
 
-def asked_records(pair: Neighbouring, test: Any, universe: Any, seed: int) -> Asked | None:
+def asked_records(pair: Neighbouring, test: Any, universe: Any, seed: int) -> AskedRecords | None:
     """Draw at most MOST_TEST records of `test`, or else of the universe less D and D'; None where there are none."""
     source, name = (universe, "universe") if test is None else (test, "test")
     if source is None:
@@ -51,10 +51,10 @@ def asked_records(pair: Neighbouring, test: Any, universe: Any, seed: int) -> As
     rng = np.random.default_rng(np.random.SeedSequence([seed, 8]))
     some = np.sort(rng.permutation(rows)[:MOST_TEST])
     both = np.concatenate([pair.x, x[some]]), np.concatenate([pair.y, y[some]])
-    return Asked(both, len(pair.x), test is not None)
+    return AskedRecords(both, len(pair.x), test is not None)
 
 
-def answers(outputs: npt.NDArray[Any], asked: Asked, members: BoolArray) -> tuple[float, float, float]:
+def answers(outputs: npt.NDArray[Any], asked: AskedRecords, members: BoolArray) -> tuple[float, float, float]:
     """Compute from the logits of one model Yeom's advantage, its accuracy outside and that on its training set.
 
     A record is called a member if its loss is at most the mean training loss (Yeom et al. 2018).

@@ -112,13 +112,13 @@ def _farthest_record(
     x: npt.NDArray[Any], y: IntArray, distance: Distance, labels_first: bool, progress: bool
 ) -> Neighbouring:
     """D without the record farthest from all others; with labels first, one of the rarest label."""
-    found = sensitivity.unbounded(x, distance=distance, count=len(x) if labels_first else 1, progress=progress)
+    pairs = sensitivity.unbounded(x, distance=distance, count=len(x) if labels_first else 1, progress=progress)
     at = 0
     if labels_first:
         _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
-        at = int(np.argmin(counts[codes][found.rows]))  # the first of them, which is the farthest
-    removed, away = Neighbour(removed=int(found.rows[at])), float(found.distances[at])
-    return Neighbouring(x, y, len(x), removed, False, None, away, _by(found.name, labels_first))
+        at = int(np.argmin(counts[codes][pairs.rows]))  # the first of them, which is the farthest
+    removed, away = Neighbour(removed=int(pairs.rows[at])), float(pairs.distances[at])
+    return Neighbouring(x, y, len(x), removed, False, None, away, _by(pairs.name, labels_first))
 
 
 def _farthest_pair(
@@ -139,12 +139,12 @@ def _farthest_pair(
     parts = _of_other_labels(x, y, others, pool[1]) if labels_first else []
     if not parts:
         parts = [(np.arange(len(x)), np.arange(len(others)))]
-    found = []
+    pairs = []
     for rows, columns in parts:
         best = sensitivity.bounded(x[rows], others[columns], distance=distance, progress=progress)
         assert best.other_rows is not None
-        found.append((float(best.distances[0]), int(rows[best.rows[0]]), int(columns[best.other_rows[0]]), best.name))
-    away, removed, added, name = max(found, key=lambda one: one[0])
+        pairs.append((float(best.distances[0]), int(rows[best.rows[0]]), int(columns[best.other_rows[0]]), best.name))
+    away, removed, added, name = max(pairs, key=lambda one: one[0])
     return _with_added(x, y, pool, Neighbour(removed=removed, added=added), away, _by(name, labels_first))
 
 

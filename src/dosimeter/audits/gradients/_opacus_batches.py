@@ -56,7 +56,7 @@ class WatchedBatches:
         return getattr(self._owner, self._at)
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start to watch."""
         self._on = True
         self._seen.clear()
         self._inner = self._sampler
@@ -64,7 +64,7 @@ class WatchedBatches:
         object.__setattr__(self._owner, self._at, _Watched(self._inner, self._pass))
 
     def stop(self) -> None:
-        """Leave the loader as it was."""
+        """Restore the loader."""
         self._on = False
         object.__setattr__(self._owner, self._at, self._inner)
 
@@ -106,7 +106,7 @@ class WatchedBatches:
 
 
 class _Watched:
-    """A batch sampler that passes for the one inside."""
+    """A batch sampler that behaves like the one it wraps."""
 
     def __init__(self, inner: Any, iterate: Callable[[Any], Iterator[Any]]) -> None:
         self._inner, self._iterate = inner, iterate

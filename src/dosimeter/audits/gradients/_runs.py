@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter._validate import BoolArray, FloatArray, InputError
-from dosimeter.audits.gradients._loss_adversary import Asked, answers
+from dosimeter.audits.gradients._loss_adversary import AskedRecords, answers
 from dosimeter.audits.gradients._neighbouring import Neighbouring
 from dosimeter.audits.parts import StoreEntry
 from dosimeter.audits.result import Provenance
@@ -96,7 +96,7 @@ def collect_runs(
     recipe: Recipe,
     pair: Neighbouring,
     worlds: Worlds,
-    asked: Asked | None,
+    asked: AskedRecords | None,
 ) -> WatchedRuns:
     """Gather all trainings; the first that failed is refused, with the step in which it failed."""
     members = pair.members(np.array([False, True]))

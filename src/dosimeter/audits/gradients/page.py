@@ -237,14 +237,14 @@ def sections(audit: Audit, pictures: Pictures) -> list[str]:
 
 def steps(audit: Audit) -> list[Step]:
     """What would make this audit stronger: more runs, a neighbour that differs more."""
-    meta, found = audit.metadata, []
+    meta, advice = audit.metadata, []
     runs = meta.repetitions if isinstance(meta, GradientsMetadata) else None
     if runs and (more := facts.more_step(audit, "Make more runs", "runs")) is not None:
-        found.append(Step(more.title, more.text, f"dosimeter.audit_gradients(…, repetitions={4 * runs})"))
+        advice.append(Step(more.title, more.text, f"dosimeter.audit_gradients(…, repetitions={4 * runs})"))
     local = _details(audit).sensitivities
     if local is not None and local.limit:
         used = float(np.median(local.median)) / local.limit
-        found.append(
+        advice.append(
             Step(
                 "Look for a pair of data sets that differ more",
                 f"This pair uses {share(used)} of the sensitivity that the noise is scaled to; one that uses all of it "
@@ -252,7 +252,7 @@ def steps(audit: Audit) -> list[Step]:
                 "dosimeter.audit_gradients(…, universe=(X, y))",
             )
         )
-    return found
+    return advice
 
 
 def _interval(low: float, high: float) -> str:

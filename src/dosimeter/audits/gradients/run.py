@@ -18,7 +18,7 @@ from dosimeter._progress import stages
 from dosimeter._validate import InputError
 from dosimeter.attacks.gradient import Transcripts
 from dosimeter.audits.assemble import audit_seed
-from dosimeter.audits.gradients._loss_adversary import Asked, asked_records, loss_adversary, utility
+from dosimeter.audits.gradients._loss_adversary import AskedRecords, asked_records, loss_adversary, utility
 from dosimeter.audits.gradients._neighbouring import Distance, Neighbouring, neighbouring
 from dosimeter.audits.gradients._noise_plan import NoisePlan, checked_recipe, noise_plan
 from dosimeter.audits.gradients._runs import WatchedRuns, Worlds, collect_runs, draw_worlds, models_together
@@ -155,7 +155,7 @@ def _trained(
     recipe: Recipe,
     pair: Neighbouring,
     worlds: Worlds,
-    asked: Asked | None,
+    asked: AskedRecords | None,
     known: Identity | None,
     where: RunOptions,
 ) -> WatchedRuns:
@@ -185,7 +185,7 @@ def _completed(
     plan: NoisePlan,
     pair: Neighbouring,
     runs: WatchedRuns,
-    asked: Asked | None,
+    asked: AskedRecords | None,
     worlds: Worlds,
     known: Identity | None,
 ) -> Audit:

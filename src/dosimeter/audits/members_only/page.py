@@ -58,11 +58,11 @@ def sections(audit: Audit, pictures: Pictures) -> list[str]:
 
 
 def steps(audit: Audit) -> list[Step]:
-    """What would turn the measurement into a bound, and what would make it surer."""
+    """What would turn the measurement into a bound, and what would make it more certain."""
     details = _details(audit)
-    found = []
+    advice = []
     if details.real is None:
-        found.append(
+        advice.append(
             Step(
                 "Find real non-members",
                 "Records of the same source that were not used, even a few hundred, make a bound out of the "
@@ -70,7 +70,7 @@ def steps(audit: Audit) -> list[Step]:
                 "dosimeter.audit_members_only(…, nonmembers=(X, y))",
             )
         )
-    found.append(
+    advice.append(
         Step(
             "Decide by coins next time",
             "Draw a fair coin for each record before the next training. Then the same attack proves a bound, without "
@@ -79,7 +79,7 @@ def steps(audit: Audit) -> list[Step]:
         )
     )
     if details.null is None:
-        found.append(
+        advice.append(
             Step(
                 "Compare with reference models",
                 "Without them, what the model knows of the distribution counts as leakage.",
@@ -87,13 +87,13 @@ def steps(audit: Audit) -> list[Step]:
             )
         )
     if details.strength.rising:
-        found.append(
+        advice.append(
             Step(
                 "Give the baseline more records",
                 "It still gets better with more of them, so the measured difference is too large.",
             )
         )
-    return found
+    return advice
 
 
 def _measured(details: MembersOnlyDetails) -> str:
@@ -310,8 +310,8 @@ def every_recall(details: MembersOnlyDetails, pictures: Pictures) -> str:
 
 def thesis_section(details: MembersOnlyDetails) -> str:
     """Both protocols side by side; empty where only the honest one was asked for."""
-    found = details.thesis
-    if found is None:
+    thesis = details.thesis
+    if thesis is None:
         return ""
     body = paragraph(
         "The thesis takes the best of all thresholds on the audit itself, and does not compare with reference models. "
@@ -321,13 +321,13 @@ def thesis_section(details: MembersOnlyDetails) -> str:
     )
     honest = {target.name: target for target in details.targets}
     body += table(
-        f"Thesis: c_lb = {epsilon(found.c_lb)} with a helper that is {found.helper}",
+        f"Thesis: c_lb = {epsilon(thesis.c_lb)} with a helper that is {thesis.helper}",
         (
             "model",
             "ε̃ (thesis)",
             "{c+ε}_lb (thesis)",
             "at recall",
-            f"O(1), {found.nonmembers} non-members",
+            f"O(1), {thesis.nonmembers} non-members",
             "ε̃ (honest)",
         ),
         [
@@ -339,7 +339,7 @@ def thesis_section(details: MembersOnlyDetails) -> str:
                 epsilon(row.one_run),
                 epsilon(honest[row.name].epsilon),
             )
-            for row in found.targets
+            for row in thesis.targets
         ],
         numeric=range(1, 6),
     )
@@ -366,14 +366,15 @@ def generator_section(details: MembersOnlyDetails) -> str:
 
 
 def _verdict(check: GeneratorCheck) -> str:
-    told = f"Without the model, a judge tells members from generated records with an AUC of {check.auc:.3g}"
+    told = f"Without the model, a classifier tells members from generated records with an AUC of {check.auc:.3g}"
     if check.decides:
         return (
             f"{told}, above {DECIDES:g}: the generator decides nearly every guess. Where ε̃ is 0 it has no power, "
             "and says nothing about the model."
         )
     return (
-        f"{told}; 0.5 is chance. The judge that told the training records best counts, and the baseline sees its score."
+        f"{told}; 0.5 is chance. The classifier that did best on the training records counts, and the baseline sees "
+        "its score."
     )
 
 

@@ -231,7 +231,7 @@ NO_NETWORK = (
 
 
 def check_generator(content: Scored, pairs: int, kind: str, nearest: NearestMembers | None) -> GeneratorCheck:
-    """What each judge of the content tells of the audit pairs, the members first."""
+    """How each classifier of the content scores the audit pairs, members first."""
     judges = tuple(
         JudgeResult(judge.name, Scores(judge.audit[:pairs], judge.audit[pairs:]).auc) for judge in content.judges
     )
@@ -242,15 +242,15 @@ def check_generator(content: Scored, pairs: int, kind: str, nearest: NearestMemb
 
 def generator_warnings(check: GeneratorCheck) -> list[str]:
     """What a reader must know of the generator before the number."""
-    found = []
+    sentences = []
     if check.decides:
-        found.append(
+        sentences.append(
             f"without the model, members are told from generated records with an AUC of {check.auc:.3g}: the generator "
             "decides most of the guesses, and where ε̃ is 0, ε̃ has no power; use a better generator, or real non-members"
         )
     if check.missing is not None:
-        found.append(check.missing)
-    return found
+        sentences.append(check.missing)
+    return sentences
 
 
 UNCALIBRATED = "the baselines' chances do not agree with who the members are, so the condition of this bound fails"
@@ -420,9 +420,9 @@ def _n_grams(texts: list[str]) -> Asked:
 
 def _numbers(texts: list[str], number: Callable[[str], int]) -> tuple[IntArray, IntArray]:
     """The numbers of all words of all texts, and where each text begins; a text without a word has one unknown word."""
-    found = [[number(word) for word in _TOKEN.findall(text.lower())] or [0] for text in texts]
-    sizes = np.array([len(row) for row in found], np.int64)
-    return np.fromiter(chain.from_iterable(found), np.int64, int(sizes.sum())), np.cumsum(sizes) - sizes
+    numbers = [[number(word) for word in _TOKEN.findall(text.lower())] or [0] for text in texts]
+    sizes = np.array([len(row) for row in numbers], np.int64)
+    return np.fromiter(chain.from_iterable(numbers), np.int64, int(sizes.sum())), np.cumsum(sizes) - sizes
 
 
 def _codes(words: IntArray, starts: IntArray, size: int) -> list[tuple[IntArray, BoolArray]]:

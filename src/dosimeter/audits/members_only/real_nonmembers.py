@@ -19,7 +19,7 @@ from dosimeter.audits.members_only.pair_classifier import (
     pair_classifier,
     reference_pools,
 )
-from dosimeter.audits.members_only.records import FEWEST, AuditRecords, BothSides, RecordSet, coin_evidence, take_rows
+from dosimeter.audits.members_only.records import FEWEST, AuditRecords, BothSides, RecordSet, coin_evidence
 from dosimeter.audits.members_only.result import RealNonmembersResult, RealNonmembersTarget
 from dosimeter.audits.result import Guard, Roc
 from dosimeter.audits.shift.guard import check_shift
@@ -30,6 +30,7 @@ from dosimeter.estimators.one_run import one_run
 from dosimeter.estimators.panoramia import panoramia
 from dosimeter.evidence import Scores
 from dosimeter.models import dataset
+from dosimeter.records import take
 
 SHIFTED = "members and non-members differ even without the model: this is not a bound"
 
@@ -58,7 +59,7 @@ def with_real_nonmembers(nonmembers: Any, records: AuditRecords, *, seed: int) -
     held = count // 5
     train = (count - held) // 2
     rows = np.split(order, [held, held + train])
-    helper, first, second = (RecordSet(take_rows(X, r), take_rows(y, r), content.take(r)) for r in rows)
+    helper, first, second = (RecordSet(take(X, r), take(y, r), content.take(r)) for r in rows)
     return replace(
         records,
         for_helper=helper,

@@ -25,6 +25,7 @@ from dosimeter.audits.shift.records import Records, read_records, record_hashes
 from dosimeter.engine import Store
 from dosimeter.evidence import OneRun, fair_coins
 from dosimeter.models import dataset
+from dosimeter.records import take
 
 # --- generated records: drawn or given, filtered, checked for copies of members ----------------------------
 
@@ -64,19 +65,19 @@ class GeneratedRecords:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        found = []
+        sentences = []
         if self.filtered and self.generator != GIVEN:
-            found.append(f"the filter dropped {self.filtered} of {self.sampled} generated records")
+            sentences.append(f"the filter dropped {self.filtered} of {self.sampled} generated records")
         if self.labelled is not None:
-            found.append(
+            sentences.append(
                 "the generated records came without labels; a classifier trained on the generator's members, right for "
                 f"{100 * self.labelled:.3g} % of others, labelled them"
             )
-        return tuple(found)
+        return tuple(sentences)
 
 
 @dataclass(frozen=True)
-class CopyCounts:
+class GeneratedCopies:
     """How many generated records equal a member, and how many of those were left out."""
 
     of_members: int
@@ -97,15 +98,6 @@ class CopyCounts:
 
 
 GIVEN = "given records"
-
-
-def take_rows(X: Any, rows: IntArray) -> Any:
-    """Rows of an array, a table or a list, in this order."""
-    if X is None:
-        return None
-    if hasattr(X, "iloc"):
-        return X.iloc[rows]
-    return [X[i] for i in rows] if isinstance(X, list) else X[rows]
 
 
 def generated_records(
@@ -136,7 +128,7 @@ def generated_records(
             "improve the generator."
         )
     first = np.arange(min(have, most))
-    return GeneratedRecords(take_rows(X, first), take_rows(y, first), name, reason, dropped, have + dropped, right)
+    return GeneratedRecords(take(X, first), take(y, first), name, reason, dropped, have + dropped, right)
 
 
 def _given(source: NonmemberSource, members: tuple[Any, Any], needed: int, most: int, seed: int) -> GeneratedRecords:
@@ -153,7 +145,7 @@ def _given(source: NonmemberSource, members: tuple[Any, Any], needed: int, most:
             f"audit need {needed}; pass at least {needed}."
         )
     first = np.arange(min(have, most))
-    return GeneratedRecords(take_rows(X, first), take_rows(y, first), GIVEN, "", dropped, have + dropped, right)
+    return GeneratedRecords(take(X, first), take(y, first), GIVEN, "", dropped, have + dropped, right)
 
 
 def _sampler(
@@ -195,8 +187,8 @@ def _labelled(made: Any, members: tuple[Any, Any], seed: int) -> tuple[Any, Any,
     X, _ = dataset((made, None))
     form = read_both((members[0], None), GeneratedRecords(X, None, "", "", 0, 0))
     names, codes = np.unique(np.asarray(members[1]), return_inverse=True)
-    found = label(Content(form.kind, form.members, codes), Content(form.kind, form.nonmembers, None), seed=seed)
-    return X, names[found.codes], found.accuracy
+    labelled = label(Content(form.kind, form.members, codes), Content(form.kind, form.nonmembers, None), seed=seed)
+    return X, names[labelled.codes], labelled.accuracy
 
 
 def _kept(X: Any, y: Any, keep: Callable[..., Any] | None) -> tuple[Any, Any, int]:
@@ -206,7 +198,7 @@ def _kept(X: Any, y: Any, keep: Callable[..., Any] | None) -> tuple[Any, Any, in
     if mask.size != len(X):
         raise InputError(f"filter answered for {mask.size} of {len(X)} records; return one True or False for each.")
     rows = np.flatnonzero(mask)
-    return take_rows(X, rows), take_rows(y, rows), int(mask.size - rows.size)
+    return take(X, rows), take(y, rows), int(mask.size - rows.size)
 
 
 def read_both(members: tuple[Any, Any], made: GeneratedRecords) -> Records:
@@ -224,7 +216,7 @@ def read_both(members: tuple[Any, Any], made: GeneratedRecords) -> Records:
         raise InputError(str(error).replace("nonmembers", "the generated records")) from None
 
 
-def without_copies(records: Records, needed: int) -> tuple[IntArray, CopyCounts]:
+def without_copies(records: Records, needed: int) -> tuple[IntArray, GeneratedCopies]:
     """Choose the generated records to use; refuse a generator that hands back its members or repeats itself.
 
     Copies are left out if they are more frequent than members that repeat another one: up to there they are what the
@@ -254,7 +246,7 @@ def without_copies(records: Records, needed: int) -> tuple[IntArray, CopyCounts]
             f"generated holds {usable.size} records that are not copies of members, and helper, classifiers and audit "
             f"need {needed}; pass at least {needed}."
         )
-    return usable[:needed], CopyCounts(across, share, across if dropped else 0, repeated)
+    return usable[:needed], GeneratedCopies(across, share, across if dropped else 0, repeated)
 
 
 # --- which record serves for what ---------------------------------------------------------------------------
@@ -276,7 +268,7 @@ class RecordSet:
 
     def rows(self, rows: IntArray) -> RecordSet:
         """The records with these row numbers."""
-        return RecordSet(take_rows(self.X, rows), take_rows(self.y, rows), self.content.take(rows))
+        return RecordSet(take(self.X, rows), take(self.y, rows), self.content.take(rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,7 +336,7 @@ def split_records(
     rows = [order[end - size : end] for size, end in zip(sizes, np.cumsum(sizes), strict=True)]
     made = generated_records(
         NonmemberSource(generator, generated, keep, store),
-        (take_rows(X, rows[0]), take_rows(y, rows[0])),
+        (take(X, rows[0]), take(y, rows[0])),
         sum(sizes),
         fitting=fitting,
         sampling=sampling,
@@ -374,7 +366,7 @@ def split_records(
 
 
 def _counts(
-    made: GeneratedRecords, copies: CopyCounts, members: int, sizes: tuple[int, int, int], repeated: int
+    made: GeneratedRecords, copies: GeneratedCopies, members: int, sizes: tuple[int, int, int], repeated: int
 ) -> RecordCounts:
     return RecordCounts(
         generator=made.generator,

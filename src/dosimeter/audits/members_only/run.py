@@ -174,7 +174,7 @@ def audit_members_only(
 
 
 def read_protocol(protocol: Any, helper_train: Any) -> None:
-    """Refuse a protocol that there is not, and a helper that could not be trained."""
+    """Refuse an unknown protocol, and a helper that could not be trained."""
     if not isinstance(protocol, str) or protocol not in PROTOCOLS:
         raise InputError(f"protocol must be 'honest' or 'thesis', got {protocol!r}; pass one of these.")
     if helper_train is None:

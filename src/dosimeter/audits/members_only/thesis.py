@@ -1,4 +1,4 @@
-"""PANORAMIA as the thesis has it (Kazmi 2024, ch. 5 to 8), to compare with its numbers: every threshold, no correction.
+"""PANORAMIA as the thesis defines it (Kazmi 2024, ch. 5 to 8), to compare its numbers: every threshold, no correction.
 
 The baseline sees a record and the loss of a helper that was trained as the target is, on generated records. The attack
 sees the record and the target's loss. Each bound is the largest over all thresholds of one draw of the coins, and ε̃ is
@@ -91,7 +91,7 @@ def thesis_audit(
     for name, model in targets.items():
         own = _loss(asked[name])
         attack = classifier.score(own)
-        found = panoramia(
+        estimate = panoramia(
             baseline=shown,
             attack=coin_evidence(*attack, seed=coins),
             confidence=confidence,
@@ -101,14 +101,14 @@ def thesis_audit(
         losses = _real_losses(model, real, run) if real is not None else np.split(own.audit[:, 0], 2)
         one = _both_thresholds(coin_evidence(-losses[0], -losses[1], seed=coins), 1.0 - confidence)
         label = name if len(targets) > 1 else ""
-        measured.append(_labelled(found, label))
+        measured.append(_labelled(estimate, label))
         runs.append(_one_run(one, label, confidence, real is not None))
         rows.append(
             ThesisTarget(
                 name=name,
-                epsilon=found.epsilon,
-                c_plus_epsilon_lb=float(found.details["c_plus_epsilon_lb"]),
-                recall=float(found.details["attack"]["recall"]),
+                epsilon=estimate.epsilon,
+                c_plus_epsilon_lb=float(estimate.details["c_plus_epsilon_lb"]),
+                recall=float(estimate.details["attack"]["recall"]),
                 one_run=one,
                 curve=recall_curve(attack, (1.0 - confidence) / 2, coins),
             )
@@ -148,15 +148,17 @@ def _both_thresholds(evidence: OneRun, level: float) -> float:
     return max(0.0, float(logit_bound(guesses[worth], right[worth], level).max()))
 
 
-def _labelled(found: Estimate, label: str) -> Estimate:
-    values = f"{number(found.details['c_plus_epsilon_lb'])} with the model, {number(found.details['c_lb'])} without it"
+def _labelled(estimate: Estimate, label: str) -> Estimate:
+    values = (
+        f"{number(estimate.details['c_plus_epsilon_lb'])} with the model, {number(estimate.details['c_lb'])} without it"
+    )
     return replace(
-        found,
+        estimate,
         method="panoramia, thesis",
         validity=Validity.EXPLORATORY,
-        claim=f"{f'{label}: ' if label else ''}As the thesis computes it, ε̃ = {number(found.epsilon)} ({values}): the "
-        "best of all thresholds on the same data, which reproduces the paper and proves nothing.",
-        details={**found.details, "target": label or "model"},
+        claim=f"{f'{label}: ' if label else ''}As the thesis computes it, ε̃ = {number(estimate.epsilon)} ({values}): "
+        "the best of all thresholds on the same data, which reproduces the paper and proves nothing.",
+        details={**estimate.details, "target": label or "model"},
     )
 
 

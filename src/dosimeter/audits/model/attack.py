@@ -313,7 +313,7 @@ def tpr_at(scores: Scores, fpr: float = LOW) -> float:
 
 
 def tnr_at(scores: Scores, fnr: float = LOW) -> float:
-    """The measured share of non-members that are told for sure, at a measured FNR."""
+    """The measured share of non-members that are recognised for sure, at a measured FNR."""
     return tpr_at(Scores(-scores.nonmembers, -scores.members), fnr)
 
 

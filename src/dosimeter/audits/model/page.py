@@ -1,4 +1,4 @@
-"""What only an audit of a model has to show: how it was asked, what references or calibration bought."""
+"""What only an audit of a model has to show: how it was asked, what references or calibration gained."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def sections(audit: Audit, pictures: Pictures) -> list[str]:
     if not isinstance(details, ScoresDetails) or not isinstance(meta, ScoresMetadata):
         return []
     asked = _asked(meta)
-    found: list[str] = [section("asked", "How the model was asked", paragraph(asked))] if asked else []
-    found += [_despite(estimate) for estimate in audit.estimates if estimate.method == "propensity"]
+    parts: list[str] = [section("asked", "How the model was asked", paragraph(asked))] if asked else []
+    parts += [_despite(estimate) for estimate in audit.estimates if estimate.method == "propensity"]
     if not details.attacks:
-        return found
-    return [*found, _calibrated(audit, details) if meta.references is None else _references(audit, details, meta)]
+        return parts
+    return [*parts, _calibrated(audit, details) if meta.references is None else _references(audit, details, meta)]
 
 
 def steps(audit: Audit) -> list[Step]:
     """What would make this audit stronger: reference models, more records, persons instead of records."""
     meta, unit = audit.metadata, facts.unit(audit)
-    found = []
+    advice = []
     if isinstance(meta, ScoresMetadata) and not meta.references:
-        found.append(
+        advice.append(
             Step(
                 "Compare with reference models",
                 "An attack that knows how models answer without a record finds more, and the comparison does not "
@@ -46,16 +46,16 @@ def steps(audit: Audit) -> list[Step]:
             )
         )
     if (more := facts.more_step(audit, f"Audit more {unit}s", f"{unit}s")) is not None:
-        found.append(more)
+        advice.append(more)
     if unit == "record":
-        found.append(
+        advice.append(
             Step(
                 "Audit persons, if a person has several records",
                 "Then the loss of a person may be larger than that of a record.",
                 "dosimeter.audit_model(model, …, groups=persons)",
             )
         )
-    return found
+    return advice
 
 
 def _asked(meta: ScoresMetadata) -> str:

@@ -93,13 +93,13 @@ class Pool:
 
     def columns(self, given: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
         """The columns to look at by group: the classes, and those that were given; one value for each person."""
-        found = self._by_target()
+        columns = self._by_target()
         for name, values in given.items():
-            found[name] = self._parted(name, values)
+            columns[name] = self._parted(name, values)
         if self.groups is None:
-            return found
+            return columns
         rows = [_first_rows(side) for side in self._persons()]
-        return {name: (np.asarray(a)[rows[0]], np.asarray(b)[rows[1]]) for name, (a, b) in found.items()}
+        return {name: (np.asarray(a)[rows[0]], np.asarray(b)[rows[1]]) for name, (a, b) in columns.items()}
 
     def _by_target(self) -> dict[str, tuple[Any, Any]]:
         """Groups by what is predicted: classes, quarters of a number, or how many labels are set."""
@@ -202,9 +202,9 @@ def _listed(labels: Any) -> str:
     return ", ".join(str(i) for i in np.flatnonzero(labels)) or "none"
 
 
-def _first_rows(found: Persons) -> IntArray:
+def _first_rows(people: Persons) -> IntArray:
     """The first record of each person."""
-    return np.unique(found.place, return_index=True)[1]
+    return np.unique(people.place, return_index=True)[1]
 
 
 def read_pool(members: Any, nonmembers: Any, data: Any, included: Any, *, mask_seed: Any, groups: Any) -> Pool:
@@ -288,9 +288,9 @@ def by_group(evidence: Scores | OneRun, groups: Groups, *, delta: float, confide
     """
     scores = evidence if isinstance(evidence, Scores) else evidence.as_scores()
     by_coins = isinstance(evidence, OneRun)
-    found = [group for name, pair in groups.items() for group in _groups_of(scores, name, pair, by_coins)]
-    each = 1 - (1 - confidence) / max(len(found), 1)
-    rows = [_row(scores, group, delta, each, by_coins) for group in found]
+    present = [group for name, pair in groups.items() for group in _groups_of(scores, name, pair, by_coins)]
+    each = 1 - (1 - confidence) / max(len(present), 1)
+    rows = [_row(scores, group, delta, each, by_coins) for group in present]
     adjusted = holm(np.array([row.p_value for row in rows]))
     rows = [
         replace(row, adjusted_p_value=float(p), flagged=bool(p < 1 - confidence), joint_confidence=confidence)
@@ -310,15 +310,17 @@ def _groups_of(scores: Scores, name: str, pair: Any, by_coins: bool) -> list[_Gr
         )
     members, nonmembers = _column(name, pair[0], scores.members), _column(name, pair[1], scores.nonmembers)
     values, counts = np.unique(np.concatenate([members, nonmembers]), return_counts=True)
-    found = [
+    candidates = [
         _Group(str(name), str(value), members == value, nonmembers == value)
         for value in values[np.argsort(-counts)][:MOST_GROUPS]
     ]
     if by_coins:
         return [
-            g for g in found if g.inside.sum() + g.outside.sum() >= 2 * LEAST and g.inside.any() and g.outside.any()
+            g
+            for g in candidates
+            if g.inside.sum() + g.outside.sum() >= 2 * LEAST and g.inside.any() and g.outside.any()
         ]
-    return [group for group in found if min(group.inside.sum(), group.outside.sum()) >= LEAST]
+    return [group for group in candidates if min(group.inside.sum(), group.outside.sum()) >= LEAST]
 
 
 def _column(name: str, values: npt.ArrayLike, records: FloatArray) -> npt.NDArray[Any]:

@@ -46,8 +46,8 @@ def attack_with_references(target: Target, attack: str, references: ReferenceSig
             warnings=(*meta.warnings, *(() if trained is None else trained.notes())),
         ),
     )
-    found = [sides_of(target.evidence_of(scores)) for scores in others]
-    return Attacked(audit, sharper, [*found, sides_of(target.evidence)])
+    sides = [sides_of(target.evidence_of(scores)) for scores in others]
+    return Attacked(audit, sharper, [*sides, sides_of(target.evidence)])
 
 
 def choose_attack(
@@ -117,14 +117,14 @@ def _strength(
         scores = leave_one_out(name, view(references.signals), references.included, **view.options)
     except InputError:
         return None
-    found = []
+    strengths = []
     for values, included in zip(scores[:TRIED], references.included[:TRIED], strict=True):
         evidence = OneRun(values, included, None, pool.persons, aggregate)
         sides = evidence.as_scores()
         bins = rank_bins(evidence.scores, evidence.included)
         bound = prove(bins, "coins", "add/remove", delta, 1 - confidence).epsilon
-        found.append((bound, sides.auc, tpr_at(sides), tnr_at(sides)))
-    epsilon, auc, tpr, tnr = (float(mean) for mean in np.mean(found, axis=0))
+        strengths.append((bound, sides.auc, tpr_at(sides), tnr_at(sides)))
+    epsilon, auc, tpr, tnr = (float(mean) for mean in np.mean(strengths, axis=0))
     return ReferenceStrength(name, epsilon, auc, tpr, tnr, chosen=False)
 
 

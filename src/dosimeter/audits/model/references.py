@@ -122,11 +122,11 @@ def _check_classes(model: Any, boxes: Sequence[BlackBox], question: Question, po
         return
     one = take(pool.inside[0], np.array([0]))
     own, *others = (_classes(box, one) for box in (question.box(model), *boxes))
-    for place, found in enumerate(others):
-        named = own[1] is not None and found[1] is not None
-        if found != own if named else found[0] != own[0]:
+    for place, other in enumerate(others):
+        named = own[1] is not None and other[1] is not None
+        if other != own if named else other[0] != own[0]:
             raise InputError(
-                f"reference {place} predicts {_in_words(*found)}, the audited model {_in_words(*own)}; pass "
+                f"reference {place} predicts {_in_words(*other)}, the audited model {_in_words(*own)}; pass "
                 "references of the same classes."
             )
 
@@ -154,30 +154,30 @@ def _given_masks(masks: Any, models: int, pool: Pool) -> BoolArray:
             f"reference_masks must hold True and False in shape ({models}, {pool.size}), one row for each reference "
             f"and one column for each record, got type {array.dtype} and shape {array.shape}; pass that."
         )
-    found: BoolArray = array.astype(bool)[:, pool.order]
-    full = np.flatnonzero(found.all(axis=0))
+    included: BoolArray = array.astype(bool)[:, pool.order]
+    full = np.flatnonzero(included.all(axis=0))
     if full.size:
         raise InputError(
             f"record {int(pool.order[full[0]])} is in all {models} references ({full.size} such records): nothing "
             "tells how a model without it behaves; pass references that left it out."
         )
-    _check_blind(found, pool)
-    return found
+    _check_blind(included, pool)
+    return included
 
 
-def _check_blind(found: BoolArray, pool: Pool) -> None:
-    """Refuse masks that go with the audited model's own: such references tell who is a member, and no bound holds."""
+def _check_blind(included: BoolArray, pool: Pool) -> None:
+    """Refuse masks that depend on the audited model's own: such references reveal who is in, and no bound holds."""
     from scipy.stats import hypergeom
 
     names = np.arange(pool.size) if pool.persons is None else pool.persons
     units, first = np.unique(names, return_index=True)
-    drawn = np.stack([np.bincount(names, row, minlength=units.size) > 0 for row in found])
+    drawn = np.stack([np.bincount(names, row, minlength=units.size) > 0 for row in included])
     member = first < count(pool.inside[0])
     both, chosen = drawn[:, member].sum(axis=1), drawn.sum(axis=1)
     law = hypergeom(units.size, int(member.sum()), chosen)
     chance = np.minimum(law.sf(both - 1), law.cdf(both))
     worst = int(np.argmin(chance))
-    if chance[worst] < BLIND / (2 * len(found)):
+    if chance[worst] < BLIND / (2 * len(included)):
         raise InputError(
             f"reference {worst} was trained on {both[worst]} of {member.sum()} members and on "
             f"{chosen[worst] - both[worst]} of {(~member).sum()} non-members, which chance does not do: it tells who "
@@ -309,10 +309,10 @@ def _masks(names: Any, persons: IntArray | None, wanted: int, seed: int) -> Bool
     coins = np.unpackbits(bits, axis=1)[:, : (wanted + 1) // 2].T.astype(bool)
     masks = np.repeat(coins, 2, axis=0)[:wanted]
     masks[1::2] = ~masks[1::2]
-    found = masks if persons is None else masks[:, persons]
-    if not found.any(axis=1).all() or found.all(axis=1).any():
-        raise InputError(f"{found.shape[1]} records are too few to share out between references; pass more records.")
-    return found
+    included = masks if persons is None else masks[:, persons]
+    if not included.any(axis=1).all() or included.all(axis=1).any():
+        raise InputError(f"{included.shape[1]} records are too few to share out between references; pass more records.")
+    return included
 
 
 def _of_persons(names: Any, persons: IntArray) -> list[str]:

@@ -1,4 +1,4 @@
-"""Audit one trained model from its black-box outputs: the main job."""
+"""Audit one trained model from its black-box outputs."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def audit_model(
 def _described(
     metadata: Metadata, pool: Pool, losses: tuple[Losses, Losses], scores: Scores, seed: int
 ) -> ScoresMetadata:
-    """What is worth writing down of the records and of the model's answers about them."""
+    """What is worth recording of the records and of the model's answers about them."""
     assert isinstance(metadata, ScoresMetadata)
     return replace(
         metadata,
@@ -329,7 +329,7 @@ def _distributions(scores: Scores, task: str) -> Distributions:
 
 
 def _guard(pool: Pool, confidence: float, seed: int) -> Guard:
-    """Whether members and non-members differ without the model; coins cannot make them, so there the test is strict."""
+    """Do members and non-members differ without the model? Fair coins cannot cause that: there the test is strict."""
     return check_shift(
         pool.inside[0],
         pool.outside[0],
@@ -341,12 +341,12 @@ def _guard(pool: Pool, confidence: float, seed: int) -> Guard:
 
 
 def _despite_shift(pool: Pool, verdict: Guard, scores: Scores, at: At, seed: int) -> tuple[Estimate, ...]:
-    """What can be said although members and non-members differ; nothing for persons, and for coins, which decide."""
+    """A bound that holds although members and non-members differ; none for persons, nor for coins, which need none."""
     if not verdict.shift or pool.included is not None or pool.groups is not None:
         return ()
     labels = pool.guard_labels()
-    found = bound_despite_shift(pool.inside[0], pool.outside[0], scores, labels=labels, **at, seed=seed)
-    return () if found is None else (found,)
+    estimate = bound_despite_shift(pool.inside[0], pool.outside[0], scores, labels=labels, **at, seed=seed)
+    return () if estimate is None else (estimate,)
 
 
 def _fit(scores: Scores, seed: int) -> dict[str, Any] | None:
@@ -357,16 +357,16 @@ def _fit(scores: Scores, seed: int) -> dict[str, Any] | None:
     if min(scores.members.size, scores.nonmembers.size) < 400:
         return None
     rng = np.random.default_rng(np.random.SeedSequence([seed, 2]))
-    found = {}
+    fits = {}
     sides = transformed_losses(-scores.members, -scores.nonmembers)
     for name, values in zip(("members", "nonmembers"), sides, strict=True):
         some = values if values.size <= 20_000 else rng.choice(values, 20_000, replace=False)
         size = min(100, some.size // 4)
         try:
-            found[name] = goodness_of_fit(some, components=(1, 2, 5, 10), sample_sizes=(size,), seed=seed).to_dict()
+            fits[name] = goodness_of_fit(some, components=(1, 2, 5, 10), sample_sizes=(size,), seed=seed).to_dict()
         except InputError as error:  # e.g. a tree that gives every member the same loss: nothing can be fitted
-            found[name] = {"not_fitted": str(error)}
-    return found
+            fits[name] = {"not_fitted": str(error)}
+    return fits
 
 
 def star_curve(curve: Roc, delta: float, rates: tuple[float, float] = (0.001, 0.999)) -> StarCurve | None:

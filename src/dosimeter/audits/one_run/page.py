@@ -60,20 +60,20 @@ def sections(audit: Audit, pictures: Pictures) -> list[str]:
 def steps(audit: Audit) -> list[Step]:
     """What would make this audit stronger: more canaries, crafted ones, reference models."""
     meta = _parts(audit)[1]
-    found = []
+    advice = []
     if meta.count and (more := facts.more_step(audit, "Put in more canaries", "canaries")) is not None:
-        found.append(Step(more.title, more.text, f"dosimeter.audit_one_run(…, count={4 * meta.count})"))
+        advice.append(Step(more.title, more.text, f"dosimeter.audit_one_run(…, count={4 * meta.count})"))
     if meta.recipe is not None and meta.canaries in REAL_RECORDS:
-        found.append(_CRAFTED)
+        advice.append(_CRAFTED)
     if meta.attack != RECORDS_KNOWN and not meta.shadows:
-        found.append(
+        advice.append(
             Step(
                 "Compare with reference models",
                 "Models with coins of their own sharpen the scores, and the comparison does not weaken the bound.",
                 "dosimeter.audit_one_run(…, shadows=16)",
             )
         )
-    return found
+    return advice
 
 
 REAL_RECORDS = ("random rows", "random persons")  # what is challenged where no canary was crafted

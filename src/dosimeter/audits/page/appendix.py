@@ -169,9 +169,11 @@ def nist(audit: Audit) -> str:
     known.setdefault("unit_of_privacy", f"one {meta.unit}")
     lines = []
     for field, keys in FIELDS:
-        found = [(k, known[k]) for k in keys if k in known]
+        filled = [(k, known[k]) for k in keys if k in known]
         text = (
-            value(found[0][1]) if len(found) == 1 else "; ".join(f"{k.replace('_', ' ')} {value(v)}" for k, v in found)
+            value(filled[0][1])
+            if len(filled) == 1
+            else "; ".join(f"{k.replace('_', ' ')} {value(v)}" for k, v in filled)
         )
         lines.append((field, text or NOT_STATED, keys[0]))
     missing = [i for i, line in enumerate(lines) if line[1] == NOT_STATED]
@@ -360,8 +362,8 @@ def star_chart(canvas: Canvas, audit: Audit) -> Spec | None:
 def star(audit: Audit, drawings: Pictures) -> str:
     """The Epsilon* curve, or why there is none."""
     listed = [e for e in audit.estimates if e.method.startswith("epsilon-star")]
-    found = star_line(audit, STAR_POINTS)
-    if found is None and (audit.star is None or not listed):
+    points = star_line(audit, STAR_POINTS)
+    if points is None and (audit.star is None or not listed):
         return ""
     body = paragraph(
         "Epsilon* describes this one trained model. It does not bound the DP ε of the method that trained it."
@@ -369,20 +371,20 @@ def star(audit: Audit, drawings: Pictures) -> str:
     for e in listed:
         if not facts.measurable(e):
             body += paragraph(e.claim, "note")
-    if found is None:
+    if points is None:
         return section("star", "Epsilon* along the thresholds", body)
-    best = found.best
+    best = points.best
     if best is None:
         top = "The largest value is not finite and so not drawn."
     else:
         top = (
-            f"The largest value, the empirical form of Epsilon*, is {epsilon(float(found.epsilon[best]))} "
-            f"at FPR {share(float(found.fpr[best]))} and "
-            f"FNR {share(float(found.fnr[best]))} (diamond)."
+            f"The largest value, the empirical form of Epsilon*, is {epsilon(float(points.epsilon[best]))} "
+            f"at FPR {share(float(points.fpr[best]))} and "
+            f"FNR {share(float(points.fnr[best]))} (diamond)."
         )
     caption = (
         "ε that the measured rates force at each threshold, "
-        f"from FPR {share(float(found.fpr.min()))} to {share(float(found.fpr.max()))}. {top}"
+        f"from FPR {share(float(points.fpr.min()))} to {share(float(points.fpr.max()))}. {top}"
     )
     fitted = next((e for e in listed if e.method.endswith("parametric") and facts.measurable(e)), None)
     if fitted is not None:

@@ -69,7 +69,7 @@ def _counts(head: Estimate, unit: str) -> str:
             if tested[end]
         ]
         header = ("which", "counted", "were members", "share")
-        caption = "What the headline counts; the others taught the test its weights, and a guess is right in half"
+        caption = "What the headline counts; the others set the weights of its test. Guessing is right half the time"
         return table(caption, header, lines, numeric=(1, 2, 3))
     if counts is None or not counts.members or not counts.nonmembers:
         return ""
@@ -111,8 +111,8 @@ def _upper(audit: Audit, pictures: Pictures) -> str:
 
 def _ends(audit: Audit) -> list[str]:
     """A sentence for each lower bound: what stands beside it from above, and what follows."""
-    found = facts.bounds(audit)
-    if not found:
+    bounds = facts.bounds(audit)
+    if not bounds:
         head = audit.headline
         number = f"{facts.symbol(head)} = {epsilon(head.epsilon)}"
         lines = [f"{number} is not a bound (validity: {head.validity}), so no value of ε is excluded from below."]
@@ -120,7 +120,7 @@ def _ends(audit: Audit) -> list[str]:
         if stated is not None:
             lines.append(f"The accountants prove ε ≤ {epsilon(stated.epsilon)} {whose(stated.neighbours)}.")
         return lines
-    lines = [_end(lower, facts.guarantee(audit, lower), facts.unit(audit)) for lower in found]
+    lines = [_end(lower, facts.guarantee(audit, lower), facts.unit(audit)) for lower in bounds]
     apart = facts.other_guarantee(audit)
     if apart is not None:
         lines.append(
@@ -400,7 +400,7 @@ def headline_ends(audit: Audit) -> list[HeadlineEnd]:
         return []
     records, members = np.array(bins["records"]), np.array(bins["members"])
     inside, outside = int(members.sum()), int(records.sum() - members.sum())
-    found = []
+    ends = []
     for end, order in (("upper", slice(None, None, -1)), ("lower", slice(None))):
         count, right = tested[end], tested[f"{end}_members"]
         at = int(np.searchsorted(np.cumsum(records[order]), count))
@@ -413,8 +413,8 @@ def headline_ends(audit: Audit) -> list[HeadlineEnd]:
         text = f"Counted by the headline: the {count} that look {which} like members, {right} of them members"
         upper = end == "upper"
         place = (fpr, tpr) if upper else (1 - fpr, 1 - tpr)
-        found.append(HeadlineEnd(*place, text, from_left=upper, to_right=not upper))
-    return found
+        ends.append(HeadlineEnd(*place, text, from_left=upper, to_right=not upper))
+    return ends
 
 
 def roc(audit: Audit, drawings: Pictures) -> str:
@@ -429,7 +429,7 @@ def roc(audit: Audit, drawings: Pictures) -> str:
         + "Dotted: guessing."
     )
     if parts := [f"TNR {share(p.tnr)} at FNR {share(p.fnr)}" for p in audit.curve.tnr_at_fnr]:
-        caption += f" At the other end of the curve, non-members are told for sure: {'; '.join(parts)}."
+        caption += f" At the other end of the curve, non-members are recognised for sure: {'; '.join(parts)}."
     if ends := headline_ends(audit):
         thick = any(e.from_left or e.to_right for e in ends)
         caption += f" {'Thick, up to the diamonds' if thick else 'Diamond'}: {'; '.join(e.text for e in ends)}."

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol, cast
 
 from dosimeter.accounting import Guarantee, PrivacyRegion
@@ -14,7 +15,7 @@ from dosimeter.accounting.accountants import noise_for_epsilon
 from dosimeter.accounting.region import comparable
 from dosimeter.audits.assemble import family
 from dosimeter.audits.result import KINDS, Audit, TprAtFpr
-from dosimeter.estimate import Estimate, Validity, number, odds_of
+from dosimeter.estimate import Estimate, Validity, number, odds_of, percent
 from dosimeter.estimators.lower_bound import largest_provable
 from dosimeter.report.markup import epsilon, share, short, small, whose
 
@@ -25,7 +26,18 @@ if TYPE_CHECKING:
 SHOWN_FPR = 0.01
 MOST_STEPS = 3
 TOLERABLE = math.log(3)  # somebody who was 50 % sure becomes at most 75 % sure
-MOST_UNITS = 40_000  # beyond it the ceiling takes long to compute, and more units are no advice
+MOST_UNITS = 40_000  # beyond it the ceiling takes long to compute, and to take more units is not useful advice
+
+CONDITIONS = {
+    Validity.RANDOM_SPLIT: (
+        ", if the split was random",
+        "This holds if chance alone decided which {unit}s were members.",
+    ),
+    Validity.INDEPENDENT_RUNS: (
+        ", if the runs were independent",
+        "This holds if every score comes from a training run of its own.",
+    ),
+}
 
 
 def ordered(upper: Iterable[Guarantee]) -> list[Guarantee]:
@@ -50,12 +62,12 @@ def unit(audit: Audit) -> str:
 
 def guarantee(audit: Audit, lower: Estimate | None = None) -> Guarantee | None:
     """The tightest proven upper bound for the same neighbours as this lower bound, by default the headline."""
-    found = audit.headline if lower is None else lower
+    bound = audit.headline if lower is None else lower
     if audit.region is not None:
         stated = audit.region.upper
-        if stated.is_bound and comparable(found, stated):
+        if stated.is_bound and comparable(bound, stated):
             return stated
-    proven = [g for g in ordered(audit.upper) if g.is_bound and comparable(found, g)]
+    proven = [g for g in ordered(audit.upper) if g.is_bound and comparable(bound, g)]
     return proven[0] if proven else None
 
 
@@ -94,7 +106,7 @@ def measurable(estimate: Estimate) -> bool:
 
 
 # --- where an audit stands --------------------------------------------------------------------------------
-class Standing(StrEnum):
+class Conclusion(StrEnum):
     """What an audit comes to; the values are the names that the style sheet colours."""
 
     FAILED = "failed"  # members and non-members differ without the model
@@ -113,16 +125,16 @@ class Step:
     code: str = ""
 
 
-def standing(audit: Audit) -> Standing:
+def conclusion(audit: Audit) -> Conclusion:
     """What the audit comes to."""
-    found = bounds(audit)
+    proven = bounds(audit)
     if audit.guard.shift:
-        return Standing.FAILED
-    if not found:
-        return Standing.MEASURED
-    if any(contradiction(lower, guarantee(audit, lower)) for lower in found):
-        return Standing.BROKEN
-    return Standing.LEAK if any(lower.low > 0 for lower in found) else Standing.NONE
+        return Conclusion.FAILED
+    if not proven:
+        return Conclusion.MEASURED
+    if any(contradiction(lower, guarantee(audit, lower)) for lower in proven):
+        return Conclusion.BROKEN
+    return Conclusion.LEAK if any(lower.low > 0 for lower in proven) else Conclusion.NONE
 
 
 def shown(audit: Audit) -> tuple[Estimate, Guarantee | None]:
@@ -161,10 +173,10 @@ def more_units(audit: Audit, times: int = 4) -> tuple[int, int, float] | None:
 
 def more_step(audit: Audit, title: str, names: str, code: str = "") -> Step | None:
     """A step towards more units: what a perfect attack could prove on these, and on four times as many."""
-    found, now = more_units(audit), ceiling(audit.headline)
-    if found is None or now is None or not found[2] > now:
+    larger, now = more_units(audit), ceiling(audit.headline)
+    if larger is None or now is None or not larger[2] > now:
         return None
-    few, many, most = found
+    few, many, most = larger
     return Step(
         title,
         f"On {few} {names} even a perfect attack proves only about ε ≥ {number(now)}; on {many} it could prove about "
@@ -174,11 +186,11 @@ def more_step(audit: Audit, title: str, names: str, code: str = "") -> Step | No
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PageVerdict:
     """What the first screen speaks of, in its sentence, its cards and its picture alike.
 
     Attributes:
-        standing: What the audit comes to.
+        conclusion: What the audit comes to.
         lower: The lower bound, or the number that is not a bound.
         stated: The proven upper bound for the same neighbours.
         other: The proven upper bound for other neighbours, where none stands beside a lower bound.
@@ -189,7 +201,7 @@ class Verdict:
         subject: What is audited, in one word.
     """
 
-    standing: Standing
+    conclusion: Conclusion
     lower: Estimate
     stated: Guarantee | None
     other: Guarantee | None
@@ -200,11 +212,11 @@ class Verdict:
     subject: str
 
 
-def verdict(audit: Audit) -> Verdict:
+def verdict(audit: Audit) -> PageVerdict:
     """Gather what the first screen speaks of."""
     lower, stated = shown(audit)
-    return Verdict(
-        standing=standing(audit),
+    return PageVerdict(
+        conclusion=conclusion(audit),
         lower=lower,
         stated=stated,
         other=other_guarantee(audit),
@@ -217,22 +229,80 @@ def verdict(audit: Audit) -> Verdict:
     )
 
 
+def verdict_words(audit: Audit, verdict: PageVerdict) -> tuple[str, str]:
+    """The verdict as a heading and a sentence, exactly as strong as what was proven and without any ε."""
+    head, reached = verdict.lower, verdict.conclusion
+    unit, sure, subject = verdict.unit, percent(head.confidence), verdict.subject
+    short_condition, condition = CONDITIONS.get(head.validity, ("", ""))
+    condition = condition.format(unit=unit)
+    if reached is Conclusion.FAILED:
+        return (
+            "Check failed: nothing can be concluded",
+            "Members and non-members differ even without the model. The numbers below may measure that difference and "
+            "not what the model has learnt. Do not quote them.",
+        )
+    if reached is Conclusion.BROKEN:
+        return (
+            f"Leak proven, above the guarantee{short_condition}",
+            f"With {sure} confidence, one {unit} changes what this {subject} gives out more than its guarantee allows: "
+            f"the {subject} does not keep its guarantee, or this is one of the at most {odds_of(head.confidence)} that "
+            f"err. {condition}",
+        )
+    if reached is Conclusion.LEAK:
+        return (
+            f"Leak proven{short_condition}",
+            f"With {sure} confidence, what this {subject} gives out depends on single {unit}s: an attack tells better "
+            f"than by guessing which {unit}s were used. {condition}",
+        )
+    if reached is Conclusion.NONE:
+        most, could = verdict.most, ""
+        if most is not None and most <= 0:
+            could = f" No attack on so few {unit}s could have proven one."
+        elif most is not None:
+            could = f" A perfect attack on as many {unit}s would have proven one: how large, the third card says."
+        return "No leak proven", f"That is not proof of privacy. What this attack found may be chance.{could}"
+    return _measured_words(audit)
+
+
+def _measured_words(audit: Audit) -> tuple[str, str]:
+    """The verdict where the headline is not a bound."""
+    head = audit.headline
+    beside = [e for e in audit.estimates if e.validity.is_bound and e.low > 0]
+    ending = "" if beside else ", nothing proven"
+    if head.validity == Validity.MEASUREMENT:
+        what = "Difference measured" if head.epsilon > 0 else "No difference measured"
+        said = "The attack was compared with one that does not see the model. The difference is a measurement"
+    else:
+        what, said = "Leak estimated" if head.epsilon > 0 else "No leak estimated", "The result is an estimate"
+    proven = " A second number, which is a bound, proves a leak: see the evidence." if beside else ""
+    return f"{what}{ending}", f"{said}, which bounds nothing, neither from below nor from above.{proven}"
+
+
 # --- what to do next --------------------------------------------------------------------------------------
 def steps(audit: Audit) -> list[Step]:
     """Three things to do that follow from the result, the most urgent first."""
-    found, kind = standing(audit), page_of(audit.metadata.kind)
-    own = getattr(kind, "steps", None)
-    stronger: list[Step] = list(own(audit)) if own is not None else []
+    return list(islice((step for step in _offers(audit) if step is not None), MOST_STEPS))
+
+
+def _offers(audit: Audit) -> Iterator[Step | None]:
+    """All steps that follow, in order; a step that is not shown is not computed."""
+    verdict, kind = conclusion(audit), page_of(audit.metadata.kind)
+    stronger: Callable[[Audit], list[Step]] = getattr(kind, "steps", lambda _: [])
     quieter: Callable[[Audit], Step | None] = getattr(kind, "quieter", noise_step)
-    if found is Standing.FAILED:
-        listed = _after_shift(audit)
-    elif found is Standing.BROKEN:
-        listed = _after_broken(audit)
-    elif found is Standing.LEAK:
-        listed = [quieter(audit), _exposed_step(audit), *stronger, _gate_step(audit)]
+    if verdict is Conclusion.FAILED:
+        yield from _after_shift(audit)
+    elif verdict is Conclusion.BROKEN:
+        yield from _after_broken(audit)
+    elif verdict is Conclusion.LEAK:
+        yield quieter(audit)
+        yield _exposed_step(audit)
+        yield from stronger(audit)
+        yield _gate_step(audit)
     else:
-        listed = [*stronger, _exposed_step(audit), quieter(audit), _gate_step(audit)]
-    return [step for step in listed if step is not None][:MOST_STEPS]
+        yield from stronger(audit)
+        yield _exposed_step(audit)
+        yield quieter(audit)
+        yield _gate_step(audit)
 
 
 def _after_shift(audit: Audit) -> list[Step | None]:
@@ -279,7 +349,7 @@ def _after_broken(audit: Audit) -> list[Step | None]:
 
 
 def noise_step(audit: Audit) -> Step | None:
-    """Noise for a training that tells nobody much: how much, for this number of records."""
+    """Offer the noise with which a training on this many records gives little away."""
     stated = shown(audit)[1] or other_guarantee(audit)
     plan = _plan(audit)
     if plan is None or (stated is not None and stated.epsilon <= TOLERABLE):
@@ -329,7 +399,7 @@ def _exposed_step(audit: Audit) -> Step | None:
             f"than the rest; for this one alone ε ≥ {epsilon(first.epsilon)} {whose(first.neighbours, unit(audit))} "
             f"is proven.",
         )
-    if audit.exposed and standing(audit) is Standing.LEAK:
+    if audit.exposed and conclusion(audit) is Conclusion.LEAK:
         first_record = audit.exposed[0]
         return Step(
             "Look at the most exposed records",

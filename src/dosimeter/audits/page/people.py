@@ -276,10 +276,10 @@ def _group_row(g: Subgroup) -> tuple[str, ...]:
 
 def exposed(audit: Audit) -> str:
     """The records that the attack points at most surely."""
-    found = audit.exposed
-    if not found:
+    records = audit.exposed
+    if not records:
         return ""
-    shown = found[:MOST_ROWS]
+    shown = records[:MOST_ROWS]
     body = paragraph(
         "The members that the attack recognises most surely. A small false-positive rate means "
         "that hardly any outsider looks as "
@@ -290,7 +290,7 @@ def exposed(audit: Audit) -> str:
     lines = [(value(r.record), value(r.label), value(r.score), share(r.threshold_fpr)) for r in shown]
     body += table(f"The first {min(FIRST, len(lines))}", header, lines[:FIRST], numeric=(2, 3))
     if len(lines) > FIRST:
-        rest = table(_counted("Most exposed records", len(shown), len(found)), header, lines, numeric=(2, 3))
+        rest = table(_counted("Most exposed records", len(shown), len(records)), header, lines, numeric=(2, 3))
         body += folded(f"All {len(lines)} of the list", rest)
     return section("exposed", "Most exposed records", body)
 

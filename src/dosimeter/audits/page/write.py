@@ -14,9 +14,9 @@ from typing import Any, Literal
 from dosimeter import _validate as check
 from dosimeter._validate import InputError, require
 from dosimeter.audits.page import appendix, evidence, facts, people
-from dosimeter.audits.page.facts import Standing, Verdict, page_of
+from dosimeter.audits.page.facts import Conclusion, PageVerdict, page_of
 from dosimeter.audits.result import Audit
-from dosimeter.estimate import Validity, odds_of, percent
+from dosimeter.estimate import Validity, percent
 from dosimeter.report.canvas import ACCENT, INK, MUTED, NARROW, OPEN, WARNING, WIDE, Canvas, Rows, Spec, write_pictures
 from dosimeter.report.markup import (
     NOT_STATED,
@@ -47,97 +47,37 @@ TICKS = (0, 0.1, 0.2, 0.5, 1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 BESIDE = 520  # the width of the picture, which stands beside the steps
 NEAREST = 0.11  # the least distance of two ticks, as a share of the axis
 
-CONDITIONS = {
-    Validity.RANDOM_SPLIT: (
-        ", if the split was random",
-        "This holds if chance alone decided which {unit}s were members.",
-    ),
-    Validity.INDEPENDENT_RUNS: (
-        ", if the runs were independent",
-        "This holds if every score comes from a training run of its own.",
-    ),
-}
-
 
 def first_screen(audit: Audit, pictures: Pictures) -> Section:
     """Verdict, guard, cards, picture and steps; every ε stands below the guard."""
     verdict = facts.verdict(audit)
-    heading, lead = verdict_words(audit, verdict)
-    doubt = " shifted" if verdict.standing is Standing.FAILED else ""
+    heading, lead = facts.verdict_words(audit, verdict)
+    doubt = " shifted" if verdict.conclusion is Conclusion.FAILED else ""
     warnings = bullets(audit.headline.warnings, "note") if audit.headline.warnings else ""
     body = (
-        f'<div class="verdict {verdict.standing}">{paragraph(lead)}</div>\n{_guard(audit)}'
+        f'<div class="verdict {verdict.conclusion}">{paragraph(lead)}</div>\n{_guard(audit)}'
         f'<div class="first{doubt}">{_cards(verdict, audit.headline.confidence)}{warnings}'
         f'<div class="beside">{_picture(verdict, pictures)}{_next(audit)}</div></div>\n'
     )
     return section("verdict", heading, body)
 
 
-def verdict_words(audit: Audit, verdict: Verdict) -> tuple[str, str]:
-    """The verdict as a heading and a sentence, exactly as strong as what was proven and without any ε."""
-    head, found = verdict.lower, verdict.standing
-    unit, sure, subject = verdict.unit, percent(head.confidence), verdict.subject
-    short_condition, condition = CONDITIONS.get(head.validity, ("", ""))
-    condition = condition.format(unit=unit)
-    if found is Standing.FAILED:
-        return (
-            "Check failed: nothing can be concluded",
-            "Members and non-members differ even without the model. The numbers below may measure that difference and "
-            "not what the model has learnt. Do not quote them.",
-        )
-    if found is Standing.BROKEN:
-        return (
-            f"Leak proven, above the guarantee{short_condition}",
-            f"With {sure} confidence, one {unit} changes what this {subject} gives out more than its guarantee allows: "
-            f"the {subject} does not keep its guarantee, or this is one of the at most {odds_of(head.confidence)} that "
-            f"err. {condition}",
-        )
-    if found is Standing.LEAK:
-        return (
-            f"Leak proven{short_condition}",
-            f"With {sure} confidence, what this {subject} gives out depends on single {unit}s: an attack tells better "
-            f"than by guessing which {unit}s were used. {condition}",
-        )
-    if found is Standing.NONE:
-        most, could = verdict.most, ""
-        if most is not None and most <= 0:
-            could = f" No attack on so few {unit}s could have proven one."
-        elif most is not None:
-            could = f" A perfect attack on as many {unit}s would have proven one: how large, the third card says."
-        return "No leak proven", f"That is not proof of privacy. What this attack found may be chance.{could}"
-    return _measured_words(audit)
-
-
-def _measured_words(audit: Audit) -> tuple[str, str]:
-    """The verdict where the headline is not a bound."""
-    head = audit.headline
-    beside = [e for e in audit.estimates if e.validity.is_bound and e.low > 0]
-    ending = "" if beside else ", nothing proven"
-    if head.validity == Validity.MEASUREMENT:
-        what = "Difference measured" if head.epsilon > 0 else "No difference measured"
-        said = "The attack was compared with one that does not see the model. The difference is a measurement"
-    else:
-        what, said = "Leak estimated" if head.epsilon > 0 else "No leak estimated", "The result is an estimate"
-    proven = " A second number, which is a bound, proves a leak: see the evidence." if beside else ""
-    return f"{what}{ending}", f"{said}, which bounds nothing, neither from below nor from above.{proven}"
-
-
 def _guard(audit: Audit) -> str:
     """The verdict of the shift check, which stands above every ε."""
-    found = audit.guard
-    notes = [*found.evidence.reasons, *found.evidence.warnings]
-    if found.shift:
+    guard = audit.guard
+    notes = [*guard.evidence.reasons, *guard.evidence.warnings]
+    if guard.shift:
         kind, what = "shift", "⚠ Warning: members and non-members differ even without the model."
-        says = f"{found} Come back when members and non-members come from one distribution."
-    elif found.checked:
+        says = f"{guard} Come back when members and non-members come from one distribution."
+    elif guard.checked:
         kind, what = "passed", "✓ Checked first: members and non-members look alike without the model."
-        says = str(found)
+        says = str(guard)
     else:
         kind, what = "", "Not checked: whether members and non-members differ."
-        says = str(found).removeprefix("Not checked: ")
+        says = str(guard).removeprefix("Not checked: ")
         says = says[:1].upper() + says[1:]
     notes = [note for note in notes if note.lower() not in says.lower()]
-    role = ' role="alert"' if found.shift else ""
+    role = ' role="alert"' if guard.shift else ""
     return (
         f'<div class="guard {kind}"{role}>{paragraph(what, "what")}{paragraph(says)}'
         f"{''.join(paragraph(note, 'note') for note in notes)}</div>\n"
@@ -145,21 +85,17 @@ def _guard(audit: Audit) -> str:
 
 
 # --- three cards ------------------------------------------------------------------------------------------
-def _cards(verdict: Verdict, confidence: float) -> str:
-    cells = "".join(
-        f'<div><dt>{explained(name)}</dt><dd class="big">{esc(big)}</dd>'
-        f'<dd class="how">{explained(_together(how))}</dd></div>'
-        for name, big, how in (_lower_card(verdict), _upper_card(verdict), _third_card(verdict, confidence))
-    )
+def _cards(verdict: PageVerdict, confidence: float) -> str:
+    cells = ""
+    for name, big, how in (_lower_card(verdict), _upper_card(verdict), _third_card(verdict, confidence)):
+        how = how.replace(" %", "\u00a0%").replace("δ = ", "δ\u00a0=\u00a0")  # a narrow card keeps these together
+        cells += (
+            f'<div><dt>{explained(name)}</dt><dd class="big">{esc(big)}</dd><dd class="how">{explained(how)}</dd></div>'
+        )
     return f'<dl class="cards">{cells}</dl>\n'
 
 
-def _together(text: str) -> str:
-    """Numbers stay with their per cent sign and their δ in a narrow card."""
-    return text.replace(" %", "\u00a0%").replace("δ = ", "δ\u00a0=\u00a0")
-
-
-def _lower_card(verdict: Verdict) -> tuple[str, str, str]:
+def _lower_card(verdict: PageVerdict) -> tuple[str, str, str]:
     """What the attack proves; a number that is not a bound is not called one."""
     lower = verdict.lower
     if lower.validity.is_bound:
@@ -174,7 +110,7 @@ def _lower_card(verdict: Verdict) -> tuple[str, str, str]:
     return kind, f"{facts.symbol(lower)} = {epsilon(lower.epsilon)}", how
 
 
-def _upper_card(verdict: Verdict) -> tuple[str, str, str]:
+def _upper_card(verdict: PageVerdict) -> tuple[str, str, str]:
     beside, title = verdict.stated or verdict.other, f"Guaranteed by the {verdict.subject}"
     if beside is None:
         return title, NOT_STATED, "no proven upper bound was given, so it may be anything"
@@ -183,10 +119,10 @@ def _upper_card(verdict: Verdict) -> tuple[str, str, str]:
     return title, f"ε ≤ {epsilon(beside.epsilon)}", how
 
 
-def _third_card(verdict: Verdict, confidence: float) -> tuple[str, str, str]:
+def _third_card(verdict: PageVerdict, confidence: float) -> tuple[str, str, str]:
     """What was measured on people: members found at few false alarms; else how far the audit could have gone."""
     point, most, unit = verdict.point, verdict.most, verdict.unit
-    if point is not None and not (verdict.standing is Standing.NONE and most is not None):
+    if point is not None and not (verdict.conclusion is Conclusion.NONE and most is not None):
         limit = point.limit
         sure = (
             "too few, or too dependent, for a limit"
@@ -246,7 +182,7 @@ def region_chart(canvas: Canvas, audit: Audit) -> Spec | None:
     return canvas.finish(alt.layer(*layers), 92 if reach is not None else 74)
 
 
-def _axis_title(canvas: Canvas, verdict: Verdict) -> list[str]:
+def _axis_title(canvas: Canvas, verdict: PageVerdict) -> list[str]:
     act = whose(verdict.lower.neighbours, verdict.unit)
     if canvas.phone:
         return [f"ε {act}".strip(), "below it: how sure somebody may", "become who was 50 % sure"]
@@ -280,7 +216,7 @@ class _Mark:
     text: str
 
 
-def _marks(verdict: Verdict, reach: float | None, phone: bool) -> list[_Mark]:
+def _marks(verdict: PageVerdict, reach: float | None, phone: bool) -> list[_Mark]:
     """What is written at the line: the proven end above it, the guaranteed end and the ceiling below."""
     lower, stated = verdict.lower, verdict.stated
     if lower.validity.is_bound:
@@ -329,7 +265,7 @@ def _mark_text(canvas: Canvas, scale: Any, mark: _Mark, top: float) -> Any:
     return text.encode(x=alt.X("from:Q", scale=scale), y=alt.value(mark.y), text="label:N")
 
 
-def _picture(verdict: Verdict, pictures: Pictures) -> str:
+def _picture(verdict: PageVerdict, pictures: Pictures) -> str:
     """The picture with its text alternative."""
     lower, stated, unit = verdict.lower, verdict.stated, verdict.unit
     act = whose(lower.neighbours, unit) or "of this training"
@@ -347,8 +283,7 @@ def _picture(verdict: Verdict, pictures: Pictures) -> str:
         parts.append("No guarantee limits it from above.")
     else:
         parts.append(f"Above {epsilon(stated.epsilon)}: excluded by the guarantee.")
-        between = "Both cannot hold." if verdict.clash else "In between: not known."
-        parts.append(between)
+        parts.append("Both cannot hold." if verdict.clash else "In between: not known.")
     if lower.validity.is_bound and verdict.most is not None:
         parts.append(f"A perfect attack on as many {unit}s would have proven about ε ≥ {epsilon(verdict.most)}.")
     parts.append(f"Under each ε: how sure somebody may become, but for δ, who was 50 % sure that a {unit} was used.")
@@ -376,19 +311,45 @@ CHARTS: dict[str, Callable[[Canvas, Audit], Spec | None]] = {
 
 
 def charts(audit: Audit, *, width: int = WIDE) -> dict[str, Spec]:
-    """Vega-Lite specifications by name: those of `CHARTS`, and those that its kind adds.
+    """Draw the charts of an audit: those of every kind, and those that its own kind adds.
 
-    `width` is the full width in pixels; up to 420 the charts are laid out for a phone. Every chart has a layer named
-    "hover": invisible points that carry a text, shown as tooltip by Vega and by the page.
+    Every chart has a layer named "hover": invisible points with a text that Vega and the page show as a tooltip.
+
+    Args:
+        audit: What an audit function returned.
+        width: The full width in pixels; up to 420 the charts are laid out for a phone.
+
+    Returns:
+        Vega-Lite specifications by name, e.g. "roc"; a chart that this audit has nothing for is left out.
+
+    >>> from dosimeter import Scores, audit_scores
+    >>> list(charts(audit_scores(Scores([2.0, 3.0], [0.0, 1.0]))))
+    ['region', 'roc']
     """
     kind = page_of(audit.metadata.kind)
     makers = CHARTS | dict(kind.CHARTS if kind is not None else {})
-    found = {name: make(Canvas(width), audit) for name, make in makers.items()}
-    return {name: chart for name, chart in found.items() if chart is not None}
+    drawn = {name: make(Canvas(width), audit) for name, make in makers.items()}
+    return {name: chart for name, chart in drawn.items() if chart is not None}
 
 
 def to_html(audit: Audit, *, title: str | None = None) -> str:
-    """The audit as one HTML file that loads nothing from anywhere."""
+    """Make one HTML page of an audit, which loads nothing from anywhere.
+
+    Args:
+        audit: What an audit function returned.
+        title: The heading; None for the name of the audit or of its model.
+
+    Returns:
+        The text of the file.
+
+    Raises:
+        InputError: If `audit` is something else.
+        ImportError: If the extra report is not installed.
+
+    >>> from dosimeter import Scores, audit_scores
+    >>> to_html(audit_scores(Scores([2.0, 3.0], [0.0, 1.0])))[:15]
+    '<!DOCTYPE html>'
+    """
     audit = _checked(audit, "report.to_html")
     pictures = drawings({"wide": charts(audit, width=WIDE), "narrow": charts(audit, width=NARROW)})
     name = audit.metadata.name or audit.metadata.model
@@ -434,15 +395,55 @@ def _checked(audit: Any, caller: str) -> Audit:
 
 
 def write_html(audit: Audit, path: str | Path, *, title: str | None = None) -> Path:
-    """Write the page to a file and return its path."""
+    """Write the page to a file, as `Audit.to_html` does.
+
+    Args:
+        audit: What an audit function returned.
+        path: The file.
+        title: As in `to_html`.
+
+    Returns:
+        The path of the file.
+
+    >>> write_html(audit, "audit.html")  # doctest: +SKIP
+    """
     return write_page(to_html(audit, title=title), path)
 
 
 def write_pdf(audit: Audit, path: str | Path, *, title: str | None = None) -> Path:
-    """Write the page as a PDF through Chromium, with everything unfolded, and return its path."""
+    """Print the page to a PDF, with everything unfolded, as `Audit.to_pdf` does.
+
+    Args:
+        audit: What an audit function returned.
+        path: The file.
+        title: As in `to_html`.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        InputError: If there is no Chromium to print it.
+
+    >>> write_pdf(audit, "audit.pdf")  # doctest: +SKIP
+    """
     return print_pdf(to_html(audit, title=title), path)
 
 
 def write_png(audit: Audit, folder: str | Path, *, scale: float = 2.0, formats: Iterable[str] = ("png",)) -> list[Path]:
-    """Write every chart to a folder, as PNG and, if asked, as SVG, without a browser; returns the files."""
+    """Write every chart to a folder, without a browser.
+
+    Args:
+        audit: What an audit function returned.
+        folder: Where the files go; it is made if it does not exist.
+        scale: Pixels of a PNG for each pixel of the chart.
+        formats: "png", "svg", or both.
+
+    Returns:
+        The files.
+
+    Raises:
+        InputError: If a format is unknown or `folder` is a file.
+
+    >>> write_png(audit, "charts")  # doctest: +SKIP
+    """
     return write_pictures(charts(_checked(audit, "report.write_png")), folder, scale=scale, formats=formats)

@@ -104,10 +104,10 @@ def _record_risk(scores: Scores | OneRun, sides: Scores) -> RecordRisk | None:
 
 
 def _headlines(scores: Scores | OneRun, delta: float, confidence: float) -> list[Estimate]:
-    found = [lower_bound(scores, delta=delta, confidence=confidence)]
+    estimates = [lower_bound(scores, delta=delta, confidence=confidence)]
     if game_of(scores) == "split":
-        found.append(lower_bound(scores, delta=delta, confidence=confidence, neighbours="add/remove"))
-    return found
+        estimates.append(lower_bound(scores, delta=delta, confidence=confidence, neighbours="add/remove"))
+    return estimates
 
 
 def _at_thresholds(
@@ -129,28 +129,28 @@ def _at_thresholds(
     }
     # "uniform" is not a choice for the posterior, which needs one threshold: it then takes its own default.
     posterior = {**one, "threshold": None if isinstance(threshold, str) and threshold == "uniform" else threshold}
-    found = [clopper_pearson(scores, **one)]
+    estimates = [clopper_pearson(scores, **one)]
     if min(scores.members.size, scores.nonmembers.size) >= 2 or posterior["threshold"] is not None or fpr is not None:
-        found.append(bayesian(scores, **posterior))
+        estimates.append(bayesian(scores, **posterior))
     else:
         warnings.append(
             "bayesian left out: choosing its threshold on a separate half needs 2 members and 2 non-members"
         )
     if delta > 0:
-        found.append(gaussian(scores, **one))
-    return [*found, advantage(scores, **one)]
+        estimates.append(gaussian(scores, **one))
+    return [*estimates, advantage(scores, **one)]
 
 
 def _epsilon_star(
     scores: Scores, delta: float, confidence: float, resamples: int, seed: int, warnings: list[str]
 ) -> list[Estimate]:
-    found = []
+    estimates = []
     for form in ("parametric", "empirical"):
         if form == "parametric" and delta == 0:
             warnings.append("parametric epsilon-star left out: it is infinite at delta = 0")
             continue
         try:
-            found.append(
+            estimates.append(
                 epsilon_star(
                     -scores.members,
                     -scores.nonmembers,
@@ -163,4 +163,4 @@ def _epsilon_star(
             )
         except InputError as error:
             warnings.append(f"{form} epsilon-star left out: {error}")
-    return found
+    return estimates

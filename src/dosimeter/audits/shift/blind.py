@@ -85,11 +85,11 @@ def blind_baseline(
 
 def cross_fitted_log_odds(views: Views, member: BoolArray, fold: IntArray) -> FloatArray:
     """The mean log-odds of the candidates for each record, fitted on the other folds."""
-    found = np.empty(member.size)
+    log_odds = np.empty(member.size)
     for own in np.unique(fold):
         train, test = np.flatnonzero(fold != own), np.flatnonzero(fold == own)
-        found[test] = np.mean([_fit_and_score(name, views, member, train, test) for name in CANDIDATES], axis=0)
-    return found
+        log_odds[test] = np.mean([_fit_and_score(name, views, member, train, test) for name in CANDIDATES], axis=0)
+    return log_odds
 
 
 def _stratified(member: BoolArray, share: float, rng: np.random.Generator) -> BoolArray:
@@ -123,12 +123,12 @@ def _choose(views: Views, member: BoolArray, train: IntArray, rng: np.random.Gen
     if min(inside.sum(), (~inside).sum()) < ENOUGH_TO_CHOOSE:
         return "linear"
     fit = _stratified(inside, 2 / 3, rng)
-    found = {}
+    auc = {}
     for name in CANDIDATES:
         values = _fit_and_score(name, views, member, train[fit], train[~fit])
         held = inside[~fit]
-        found[name] = Scores(values[held], values[~held]).auc
-    return max(found, key=lambda name: found[name])
+        auc[name] = Scores(values[held], values[~held]).auc
+    return max(auc, key=lambda name: auc[name])
 
 
 def _fit_and_score(name: str, views: Views, member: BoolArray, train: IntArray, test: IntArray) -> FloatArray:

@@ -62,15 +62,15 @@ def bound_despite_shift(
 
 
 def _estimate(run: PropensityRun, delta: float, confidence: float) -> Estimate:
-    found = propensity_bound(run, delta=delta, confidence=confidence)
+    bound = propensity_bound(run, delta=delta, confidence=confidence)
     ordered = propensity_bound(run.ordered(), delta=delta, confidence=confidence).epsilon
     agreed = reliability(run, level=1.0 - confidence)
     return replace(
-        found,
-        claim=f"{found.claim} If only their order is right, ε is at least {number(ordered)}.",
-        warnings=found.warnings if agreed.calibrated else (*found.warnings, UNCALIBRATED),
+        bound,
+        claim=f"{bound.claim} If only their order is right, ε is at least {number(ordered)}.",
+        warnings=bound.warnings if agreed.calibrated else (*bound.warnings, UNCALIBRATED),
         details={
-            **found.details,
+            **bound.details,
             "calibrated": agreed.calibrated,
             "by_order": ordered,
             "reliability": [row._asdict() for row in agreed.bins],

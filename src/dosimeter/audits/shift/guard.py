@@ -17,9 +17,9 @@ from dosimeter.audits.result import Guard, at_most, copies_in_words, p_in_words,
 from dosimeter.audits.shift.blind import Blind, blind_baseline, views_of
 from dosimeter.audits.shift.records import (
     BLOCK,
+    HashedWords,
     Records,
     UintArray,
-    Words,
     mix,
     read_records,
     record_hashes,
@@ -28,6 +28,7 @@ from dosimeter.audits.shift.records import (
     word_hashes,
 )
 from dosimeter.estimators.lower_bound import proven_epsilon
+from dosimeter.records import take
 
 __all__ = ["Guard", "check_shift", "class_balance_p"]
 
@@ -89,7 +90,7 @@ def check_shift(
         records = _one_each(records, groups, np.random.default_rng(sampling.spawn(1)[0]))
         copies = copies._replace(within_members=exact_copies(records).within_members)
     chosen = _sample(records, max_records, np.random.default_rng(sampling))
-    a, b = (_take(side, rows) for side, rows in zip((records.members, records.nonmembers), chosen, strict=True))
+    a, b = (take(side, rows) for side, rows in zip((records.members, records.nonmembers), chosen, strict=True))
     a, b, near = _near(records, a, b, chosen)
     balance = None if records.labels is None else class_balance_p(*records.labels)
     level = (1 - confidence) / (1 if balance is None else 2)
@@ -139,7 +140,7 @@ def _one_each(records: Records, groups: Any, rng: np.random.Generator) -> Record
     for ids in two_sides(groups, *records.sizes):
         order = rng.permutation(ids.place.size)
         rows.append(np.sort(order[np.unique(ids.place[order], return_index=True)[1]]))
-    sides = [_take(side, part) for side, part in zip((records.members, records.nonmembers), rows, strict=True)]
+    sides = [take(side, part) for side, part in zip((records.members, records.nonmembers), rows, strict=True)]
     labels = records.labels
     if labels is not None:
         labels = labels[0][rows[0]], labels[1][rows[1]]
@@ -153,12 +154,6 @@ def _sample(records: Records, most: int, rng: np.random.Generator) -> tuple[IntA
     sizes = min(m, max(most // 2, most - n)), min(n, max(most // 2, most - m))
     rows = [np.sort(rng.choice(total, size, replace=False)) for total, size in zip((m, n), sizes, strict=True)]
     return rows[0], rows[1]
-
-
-def _take(side: Any, rows: IntArray) -> Any:
-    if isinstance(side, list):
-        return [side[i] for i in rows]
-    return side if len(rows) == len(side) else side[rows]
 
 
 def _pairs(pairs: list[list[int]]) -> tuple[Pair, ...]:
@@ -208,17 +203,17 @@ def _with_blind(evidence: ShiftEvidence, blind: Blind, confidence: float, draws:
     )
 
 
-def _reasons(found: ShiftEvidence) -> list[str]:
+def _reasons(evidence: ShiftEvidence) -> list[str]:
     reasons = []
-    if found.auc is not None and found.p_value is not None and at_most(found.p_value, found.level):
+    if evidence.auc is not None and evidence.p_value is not None and at_most(evidence.p_value, evidence.level):
         reasons.append(
-            f"A classifier that never saw the model tells members from non-members with AUC {found.auc:.2f} "
-            f"({p_in_words(found.p_value)})."
+            f"A classifier that never saw the model tells members from non-members with AUC {evidence.auc:.2f} "
+            f"({p_in_words(evidence.p_value)})."
         )
-    if found.class_balance_p is not None and at_most(found.class_balance_p, found.level):
+    if evidence.class_balance_p is not None and at_most(evidence.class_balance_p, evidence.level):
         reasons.append(
             "The classes are distributed differently among members and non-members "
-            f"({p_in_words(found.class_balance_p)})."
+            f"({p_in_words(evidence.class_balance_p)})."
         )
     return reasons
 
@@ -309,9 +304,9 @@ def exact_copies(records: Records) -> Copies:
     place = np.minimum(np.searchsorted(distinct, b), distinct.size - 1)
     copied = distinct[place] == b
     _refuse_same(a, b, copied)
-    found = np.flatnonzero(copied)
-    pairs = [[int(first[place[j]]), int(j)] for j in found[:PAIRS]]
-    return Copies(int(found.size), pairs, int(a.size - distinct.size))
+    places = np.flatnonzero(copied)
+    pairs = [[int(first[place[j]]), int(j)] for j in places[:PAIRS]]
+    return Copies(int(places.size), pairs, int(a.size - distinct.size))
 
 
 def _refuse_same(a: UintArray, b: UintArray, copied: BoolArray) -> None:
@@ -326,7 +321,7 @@ def _refuse_same(a: UintArray, b: UintArray, copied: BoolArray) -> None:
         )
 
 
-def near_copies(kind: str, members: Any, nonmembers: Any, words: Words | None = None) -> NearCopies:
+def near_copies(kind: str, members: Any, nonmembers: Any, words: HashedWords | None = None) -> NearCopies:
     """Near copies between two samples; tables and image thumbnails by nearest neighbour, texts by MinHash.
 
     `words` are the word hashes of the texts of both.
@@ -373,12 +368,12 @@ def _near_rows(rows: FloatArray, hashes: UintArray, n: int, share: float) -> Nea
         return NearCopies(0, [], 0)
     limit = share * float(np.median(own))
     index, distance = _nearest(rows[n:], rows[:n], same=False)
-    found = np.flatnonzero((distance <= limit) & (hashes[n:] != hashes[index]))
-    pairs = [[int(index[j]), int(j)] for j in found[:PAIRS]]
-    return NearCopies(int(found.size), pairs, int((own <= limit).sum()))
+    near = np.flatnonzero((distance <= limit) & (hashes[n:] != hashes[index]))
+    pairs = [[int(index[j]), int(j)] for j in near[:PAIRS]]
+    return NearCopies(int(near.size), pairs, int((own <= limit).sum()))
 
 
-def _near_texts(members: list[str], nonmembers: list[str], words: Words) -> NearCopies:
+def _near_texts(members: list[str], nonmembers: list[str], words: HashedWords) -> NearCopies:
     signature, worded = _signatures(words)
     n = len(members)
     exact = record_hashes(members + nonmembers)
@@ -402,11 +397,11 @@ def _near_texts(members: list[str], nonmembers: list[str], words: Words) -> Near
             & worded[:n]
             & (exact[:n] != exact[earlier])
         )
-    found = np.flatnonzero(similarity >= NEAR_TEXT)
-    return NearCopies(int(found.size), [[int(partner[j]), int(j)] for j in found[:PAIRS]], int(own.sum()))
+    near = np.flatnonzero(similarity >= NEAR_TEXT)
+    return NearCopies(int(near.size), [[int(partner[j]), int(j)] for j in near[:PAIRS]], int(own.sum()))
 
 
-def _signatures(tokens: Words) -> tuple[UintArray, BoolArray]:
+def _signatures(tokens: HashedWords) -> tuple[UintArray, BoolArray]:
     """MinHash signatures of the sets of five-word shingles (Broder 1997), and which texts have a word at all."""
     words, counts = tokens
     starts = np.concatenate([[0], np.cumsum(counts)])

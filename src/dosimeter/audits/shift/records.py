@@ -63,16 +63,16 @@ def read_records(members: Any, nonmembers: Any, labels: Any = None, kind: str = 
         first, second = _as_words("members", first), _as_words("nonmembers", second)
     texts = _texts("members", first, kind), _texts("nonmembers", second, kind)
     if texts[0] is not None and texts[1] is not None:
-        found, pair, missing = "text", (texts[0], texts[1]), 0
+        form, pair, missing = "text", (texts[0], texts[1]), 0
     elif texts[0] is None and texts[1] is None:
-        found, pair, missing = _arrays(first, second, kind)
+        form, pair, missing = _arrays(first, second, kind)
     else:
         raise InputError("one of members and nonmembers holds texts, the other numbers; pass the same kind of records.")
     for name, records in zip(("members", "nonmembers"), pair, strict=True):
         if len(records) == 0:
             raise InputError(f"{name} holds no record; pass at least one.")
     coded = None if own is None else _codes(own, other, len(pair[0]), len(pair[1]))
-    return Records(found, pair[0], pair[1], coded, missing)
+    return Records(form, pair[0], pair[1], coded, missing)
 
 
 def _features_and_labels(name: str, value: Any) -> tuple[Any, Any]:
@@ -149,8 +149,8 @@ def _arrays(first: Any, second: Any, kind: str) -> tuple[str, tuple[Any, Any], i
         )
     if 0 in a.shape[1:]:
         raise InputError(f"members has records of shape {a.shape[1:]}, which hold nothing; pass at least one feature.")
-    found = kind if kind != "auto" else "tabular" if a.ndim == 2 else "image"
-    if found == "image":
+    form = kind if kind != "auto" else "tabular" if a.ndim == 2 else "image"
+    if form == "image":
         pair = _images("members", a), _images("nonmembers", b)
     else:
         flat = a.reshape(len(a), -1), b.reshape(len(b), -1)
@@ -160,7 +160,7 @@ def _arrays(first: Any, second: Any, kind: str) -> tuple[str, tuple[Any, Any], i
     for name, side in zip(("members", "nonmembers"), pair, strict=True):
         if side.dtype.kind == "f":
             missing += _count_missing(name, side)
-    return found, pair, missing
+    return form, pair, missing
 
 
 def _floats(array: npt.NDArray[Any]) -> FloatArray:
@@ -281,7 +281,7 @@ WORD = r"\w+"
 _WORD = re.compile(WORD)
 
 
-class Words(NamedTuple):
+class HashedWords(NamedTuple):
     """The hashes of all words of all texts in order, and how many words each text has."""
 
     hashes: UintArray
@@ -293,7 +293,7 @@ class _Vocabulary(dict[str, int]):
         return self.setdefault(word, len(self))
 
 
-def word_hashes(texts: list[str]) -> Words:
+def word_hashes(texts: list[str]) -> HashedWords:
     """The lower-case words of texts, as hashes."""
     vocabulary = _Vocabulary()
     ids = array.array("q")
@@ -303,7 +303,7 @@ def word_hashes(texts: list[str]) -> Words:
         counts[row] = len(words)
         ids.extend(map(vocabulary.__getitem__, words))
     hashes = np.array([digest(word) for word in vocabulary], np.uint64)
-    return Words(hashes[np.array(ids, np.int64)] if ids else hashes, counts)
+    return HashedWords(hashes[np.array(ids, np.int64)] if ids else hashes, counts)
 
 
 def thumbnails(images: npt.NDArray[Any]) -> FloatArray:

@@ -122,10 +122,8 @@ def _sampled(sample: Any, rows: int, seed: int) -> Any:
     return sample(rows, **given) if count is None else sample(**{count: rows}, **given)
 
 
-def _plain(found: Any, name: str | None) -> Any:
+def _plain(made: Any, name: str | None) -> Any:
     """A table from a frame, a dictionary with one table, or a loader."""
-    if isinstance(found, Mapping) and (
-        name in found or (len(found) == 1 and hasattr(next(iter(found.values())), "iloc"))
-    ):
-        found = found[name] if name in found else next(iter(found.values()))
-    return found.dataframe() if hasattr(found, "dataframe") else found
+    if isinstance(made, Mapping) and (name in made or (len(made) == 1 and hasattr(next(iter(made.values())), "iloc"))):
+        made = made[name] if name in made else next(iter(made.values()))
+    return made.dataframe() if hasattr(made, "dataframe") else made

@@ -50,7 +50,7 @@ class Shared:
         return "person" if by_person else "record"
 
     def check_columns(self, pool: Rows) -> None:
-        """Refuse names of columns that are not there, before anything is fitted."""
+        """Refuse names of columns that do not exist, before anything is fitted."""
         self.target_of(pool)
         self.secrets_of(pool)
 
@@ -143,9 +143,9 @@ def _estimates(evidence: OneRun | Scores, published: PublishedRows, at: Level) -
 
 
 def _criteria(ground: Ground, shared: Shared) -> tuple[Criterion, ...]:
-    found = [singling_out(ground), linkability(ground)]
-    found += [inference(ground, place) for place in shared.secrets_of(ground.pool)]
-    return tuple(one for one in found if one is not None)
+    criteria = [singling_out(ground), linkability(ground)]
+    criteria += [inference(ground, place) for place in shared.secrets_of(ground.pool)]
+    return tuple(one for one in criteria if one is not None)
 
 
 def _parted(evidence: OneRun | Scores, names: Any) -> tuple[Any, Any]:

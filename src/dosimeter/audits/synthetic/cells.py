@@ -38,25 +38,25 @@ class Cells:
 
     def codes(self, rows: Rows) -> IntArray:
         """The bin of every value, (rows, columns); 0 is a missing value or an unknown word."""
-        found = np.zeros((len(rows), len(self.sizes)), np.int64)
+        codes = np.zeros((len(rows), len(self.sizes)), np.int64)
         for place, column in enumerate(rows.columns):
             if self.sizes[place]:
-                found[:, place] = _codes(column, self.edges[place], self.words[place])
-        return found
+                codes[:, place] = _codes(column, self.edges[place], self.words[place])
+        return codes
 
     def counts(self, published: IntArray, asked: IntArray) -> npt.NDArray[np.float32]:
         """How many published rows lie in the cell of each record asked about, (records, tables)."""
-        found = np.empty((len(asked), len(self.tables)), np.float32)
+        table_counts = np.empty((len(asked), len(self.tables)), np.float32)
         for place, table in enumerate(self.tables):
             size = int(np.prod([self.sizes[column] for column in table]))
             here, there = self._joint(published, table), self._joint(asked, table)
             if size <= DENSE:
-                found[:, place] = np.bincount(here, minlength=size)[there]
+                table_counts[:, place] = np.bincount(here, minlength=size)[there]
             else:
                 cells, counts = np.unique(here, return_counts=True)
                 at = np.searchsorted(cells, there).clip(0, cells.size - 1)
-                found[:, place] = np.where(cells[at] == there, counts[at], 0)
-        return found
+                table_counts[:, place] = np.where(cells[at] == there, counts[at], 0)
+        return table_counts
 
     def _joint(self, codes: IntArray, table: tuple[int, ...]) -> IntArray:
         joint = codes[:, table[0]]
@@ -112,7 +112,7 @@ def _tables(used: list[int], order: int, most: int, rng: np.random.Generator) ->
     """All tables of an order, or some of them at random."""
     if comb(len(used), order) <= most:
         return list(combinations(used, order))
-    found: set[tuple[int, ...]] = set()
-    while len(found) < most:
-        found.add(tuple(sorted(int(used[i]) for i in rng.choice(len(used), order, replace=False))))
-    return sorted(found)
+    tables: set[tuple[int, ...]] = set()
+    while len(tables) < most:
+        tables.add(tuple(sorted(int(used[i]) for i in rng.choice(len(used), order, replace=False))))
+    return sorted(tables)

@@ -74,9 +74,11 @@ def disclosure(inside: BoolArray, outside: BoolArray, confidence: float, *, exac
 
 def not_stated(criteria: Sequence[Criterion]) -> list[str]:
     """A sentence for each criterion of the regulators that has no number."""
-    found = {one.criterion for one in criteria}
+    stated = {one.criterion for one in criteria}
     return [
-        f"{name}: nothing can be stated, since it needs {needs}." for name, needs in _NEEDS.items() if name not in found
+        f"{name}: nothing can be stated, since it needs {needs}."
+        for name, needs in _NEEDS.items()
+        if name not in stated
     ]
 
 
@@ -89,7 +91,7 @@ def copies(ground: Ground, distance: FloatArray, usual: float) -> CopyCounts:
     inside, outside = copied[ground.inside], copied[ground.outside]
     limit = NEAR * usual
     near = (distance <= limit) & ~copied
-    found = ground.inside[inside][:PAIRS]
+    examples = ground.inside[inside][:PAIRS]
     made = disclosure(inside, outside, ground.confidence, exact=ground.persons is None)
     return CopyCounts(
         rows=int(np.isin(hashes(ground.release), own[ground.inside]).sum()),
@@ -101,7 +103,7 @@ def copies(ground: Ground, distance: FloatArray, usual: float) -> CopyCounts:
         near_outside=int(near[ground.outside].sum()),
         near_limit=limit,
         p_value=made.p_value,
-        pairs=tuple((int(row), int(first[at[row]])) for row in found),
+        pairs=tuple((int(row), int(first[at[row]])) for row in examples),
     )
 
 
@@ -129,8 +131,8 @@ def singling_out(ground: Ground) -> Criterion | None:
         columns = rng.choice(len(pool.columns), width, replace=False)
         tests = [_test(release, int(column), row, middles[column]) for column in columns]
         if _matches(tests, release).sum() == 1:
-            found = _matches(tests, pool)
-            hits.append((int(found[sides[0]].sum()) == 1, int(found[sides[1]].sum()) == 1))
+            matched = _matches(tests, pool)
+            hits.append((int(matched[sides[0]].sum()) == 1, int(matched[sides[1]].sum()) == 1))
     if not hits:
         return None
     made = np.array(hits, bool)
@@ -156,16 +158,16 @@ def _test(release: Rows, column: int, row: int, middle: float) -> tuple[int, Cal
 
 
 def _numbers(rows: Rows, column: int) -> FloatArray:
-    found = rows.columns[column]
-    assert isinstance(found, Numbers)
-    return found.values
+    values = rows.columns[column]
+    assert isinstance(values, Numbers)
+    return values.values
 
 
 def _is_word(rows: Rows, column: int, word: str | None) -> BoolArray:
-    found = rows.columns[column]
-    assert isinstance(found, Words)
-    code = -1 if word is None else next((i for i, level in enumerate(found.levels) if level == word), -2)
-    return np.asarray(found.codes == code)
+    values = rows.columns[column]
+    assert isinstance(values, Words)
+    code = -1 if word is None else next((i for i, level in enumerate(values.levels) if level == word), -2)
+    return np.asarray(values.codes == code)
 
 
 def _matches(tests: Sequence[tuple[int, Callable[[Rows], BoolArray]]], rows: Rows) -> BoolArray:
@@ -186,8 +188,8 @@ def linkability(ground: Ground) -> Criterion | None:
     for side in ground.tried():
         first, second = (_nearest(ground, side, half).place for half in halves)
         linked.append(first == second)
-    found = disclosure(linked[0], linked[1], ground.confidence)
-    return Criterion(LINKABILITY, "both halves of the columns lead to the same published row", found)
+    made = disclosure(linked[0], linked[1], ground.confidence)
+    return Criterion(LINKABILITY, "both halves of the columns lead to the same published row", made)
 
 
 def _nearest(ground: Ground, side: IntArray, columns: IntArray) -> Nearest:
@@ -239,7 +241,7 @@ def _tolerance(pool: Rows, column: int) -> float:
 
 
 def _majority(pool: Rows, sides: tuple[IntArray, IntArray], column: int) -> float:
-    """The success of guessing the most frequent value of the control for everybody that was in."""
+    """The success of guessing the most frequent value of the control for everybody who was in."""
     values = pool.columns[column]
     if isinstance(values, Words):
         seen = np.bincount(values.codes[sides[1]] + 1, minlength=len(values.levels) + 1)[1:]

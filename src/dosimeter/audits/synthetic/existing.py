@@ -17,8 +17,8 @@ from dosimeter.audits.result import Audit, Guard
 from dosimeter.audits.shift.guard import DISTINCT, check_shift
 from dosimeter.audits.shift.records import UintArray
 from dosimeter.audits.synthetic.assembled import Shared, assembled
+from dosimeter.audits.synthetic.comparison import alone, lone_ratio
 from dosimeter.audits.synthetic.disclosure import Ground
-from dosimeter.audits.synthetic.evidence import alone, lone_ratio
 from dosimeter.audits.synthetic.nearest import nearest
 from dosimeter.audits.synthetic.result import PublishedRows, SyntheticMetadata
 from dosimeter.audits.synthetic.rows import Column, Numbers, Rows, Words, packed, read_real, read_release
@@ -48,9 +48,9 @@ def audit_existing(
     rows = _compared(len(first), len(second), ids, seed)
     chosen = np.concatenate([rows[0], len(first) + rows[1]])
     space, asked = fit_space(pool), pool.take(chosen)
-    found = nearest(space.coordinates(asked), space.coordinates(release), workers=shared.workers)
+    neighbours = nearest(space.coordinates(asked), space.coordinates(release), workers=shared.workers)
     isolation = alone(space, asked, shared.workers)
-    scores = lone_ratio(asked, isolation, release, found.distance)
+    scores = lone_ratio(asked, isolation, release, neighbours.distance)
     sizes = rows[0].size
     evidence = Scores(
         scores[:sizes],
@@ -62,7 +62,7 @@ def audit_existing(
     )
     place = None if ids is None else np.concatenate([ids[0].place, ids[0].names.size + ids[1].place])
     distance = np.full(len(pool), np.inf)
-    distance[chosen] = found.distance
+    distance[chosen] = neighbours.distance
     ground = Ground(
         space,
         pool,
@@ -179,7 +179,7 @@ def _left(empty: Sequence[str]) -> list[str]:
 
 
 def _notes(first: Rows, second: Rows, release: Rows) -> list[str]:
-    """What looks like the wrong file."""
+    """Warn of what looks like the wrong file."""
     own, held, made = (np.sort(hashes(rows)) for rows in (first, second, release))
     if _taken_from(held, made):
         raise InputError("every row of synthetic is one of nonmembers; pass the published rows, and records held out.")

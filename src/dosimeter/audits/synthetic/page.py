@@ -35,7 +35,7 @@ INSIDE, OUTSIDE = "were in", "were not (control)"
 
 
 def quieter(audit: Audit) -> facts.Step | None:
-    """A generator that tells nobody much."""
+    """Offer a generator that gives little away."""
     stated = facts.shown(audit)[1] or facts.other_guarantee(audit)
     if stated is not None and stated.epsilon <= facts.TOLERABLE:
         return None
@@ -77,11 +77,11 @@ def _named(criterion: Criterion) -> str:
 def disclosure(canvas: Canvas, audit: Audit) -> Spec | None:
     """Draw how often each attack succeeds on records that were in, and on the control."""
     alt = canvas.alt
-    found = [(_named(c), c.found) for c in _parts(audit)[0].criteria]
-    if not found:
+    criteria = [(_named(c), c.found) for c in _parts(audit)[0].criteria]
+    if not criteria:
         return None
     rows: Rows = []
-    for name, one in found:
+    for name, one in criteria:
         for kind, hits, of in ((INSIDE, one.inside, one.inside_of), (OUTSIDE, one.outside, one.outside_of)):
             text = (
                 f"{name}: {hits} of {of} records that {kind}"
@@ -104,7 +104,7 @@ def disclosure(canvas: Canvas, audit: Audit) -> Spec | None:
         ),
         canvas.hover(rows, x, y),
     ]
-    return canvas.finish(alt.layer(*layers), 34 * len(found) + 8)
+    return canvas.finish(alt.layer(*layers), 34 * len(criteria) + 8)
 
 
 CHARTS: Mapping[str, Callable[[Canvas, Audit], Spec | None]] = {"disclosure": disclosure}
@@ -128,7 +128,7 @@ def _how(audit: Audit, details: SyntheticDetails, meta: SyntheticMetadata) -> st
     body = ""
     if meta.game == "coins":
         helped = (
-            f" {meta.references} reference releases, made from records with coins of their own, taught the attack "
+            f" {meta.references} reference releases, made from records with coins of their own, showed the attack "
             f"what to "
             "look for."
             if meta.references
@@ -168,7 +168,7 @@ def _attacks(audit: Audit, details: SyntheticDetails, meta: SyntheticMetadata) -
     body = paragraph(
         "Closeness finds generators that copy or blend rows; cell counts find those that fit tables. The stack "
         "weighs all of "
-        "them as the references taught it, so that nothing was chosen on this release."
+        "them as it learned from the references, so that nothing was chosen on this release."
     )
     body += table(
         f"Each score on its own, proven {whose(details.attacks[0].neighbours, facts.unit(audit))} with "
@@ -215,17 +215,17 @@ def _copies(copies: CopyCounts | None, unit: str) -> str:
 
 
 def _utility(audit: Audit, details: SyntheticDetails) -> str:
-    found = details.utility
-    if found is None or found.shapes is None:
+    utility = details.utility
+    if utility is None or utility.shapes is None:
         return ""
     lines: list[tuple[str, str, str]] = [
         ("privacy loss proven", f"ε ≥ {epsilon(audit.headline.low)}", "lower is better; 0 is not proof of privacy"),
-        ("column shapes", f"{found.shapes:.3f}", "1 is the best: each column is distributed as among the members"),
+        ("column shapes", f"{utility.shapes:.3f}", "1 is the best: each column is distributed as among the members"),
     ]
-    if found.trends is not None:
-        lines.append(("pairs of columns", f"{found.trends:.3f}", "1 is the best"))
-    if found.trained is not None:
-        one = found.trained
+    if utility.trends is not None:
+        lines.append(("pairs of columns", f"{utility.trends:.3f}", "1 is the best"))
+    if utility.trained is not None:
+        one = utility.trained
         lines.append(
             (
                 f"model of {short(one.target)}",
@@ -235,12 +235,12 @@ def _utility(audit: Audit, details: SyntheticDetails) -> str:
             )
         )
     body = table("Privacy and utility of the same release", ("", "value", "how to read it"), lines, numeric=(1,))
-    body += _worst(found)
+    body += _worst(utility)
     return section("utility", "Utility beside privacy", body)
 
 
-def _worst(found: UtilityReport) -> str:
-    worst = [f"{short(name)} ({value:.2f})" for name, value in found.worst if value < 1]
+def _worst(utility: UtilityReport) -> str:
+    worst = [f"{short(name)} ({value:.2f})" for name, value in utility.worst if value < 1]
     return paragraph(f"Columns that differ most: {', '.join(worst)}.", "note") if worst else ""
 
 

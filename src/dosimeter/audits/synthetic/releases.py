@@ -111,8 +111,8 @@ class MakeRelease:
 def _some(records: Any, rows: Any) -> Any:
     if isinstance(records, tuple):
         return tuple(_some(part, rows) for part in records)
-    found = take(records, rows)
-    return found.reset_index(drop=True) if hasattr(found, "reset_index") else found
+    rows_taken = take(records, rows)
+    return rows_taken.reset_index(drop=True) if hasattr(rows_taken, "reset_index") else rows_taken
 
 
 def _until_hopeless(results: Any, audited: int) -> Any:

@@ -174,20 +174,20 @@ def _flat(values: Raw, column: str, name: str) -> Raw:
 def _raw(X: Any, name: str) -> dict[str, Raw]:
     """The columns of a table by name, as arrays of numbers, dates or objects."""
     if isinstance(X, Mapping):
-        found = {str(key): _array(column) for key, column in X.items()}
+        columns = {str(key): _array(column) for key, column in X.items()}
     elif hasattr(X, "column_names"):
-        found = {key: X.column(key).to_numpy(zero_copy_only=False) for key in X.column_names}
+        columns = {key: X.column(key).to_numpy(zero_copy_only=False) for key in X.column_names}
     elif hasattr(X, "iloc"):
         series = {str(key): X.iloc[:, place] for place, key in enumerate(X.columns)}
         if len(series) != X.shape[1]:
             raise InputError(f"{name} has two columns of one name; rename them.")
-        found = {
+        columns = {
             key: (s if isinstance(s.dtype, np.dtype) else s.astype(object)).to_numpy() for key, s in series.items()
         }
     else:
         array = np.asarray(X)
-        found = {str(place): array[:, place] for place in range(array.shape[1])}
-    return {key: _flat(values, key, name) for key, values in found.items()}
+        columns = {str(place): array[:, place] for place in range(array.shape[1])}
+    return {key: _flat(values, key, name) for key, values in columns.items()}
 
 
 def _array(column: Any) -> Raw:

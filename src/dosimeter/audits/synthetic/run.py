@@ -26,8 +26,8 @@ from dosimeter.audits.result import Audit
 from dosimeter.audits.synthetic import existing, scores
 from dosimeter.audits.synthetic.adapter import FitSample, generator_of
 from dosimeter.audits.synthetic.assembled import Shared, assembled
+from dosimeter.audits.synthetic.comparison import alone, compare, lone_ratio
 from dosimeter.audits.synthetic.disclosure import Ground
-from dosimeter.audits.synthetic.evidence import alone, compare, lone_ratio
 from dosimeter.audits.synthetic.releases import Made, Source, make_releases
 from dosimeter.audits.synthetic.result import PublishedRows, SyntheticMetadata
 from dosimeter.audits.synthetic.rows import Rows, packed, read_real
@@ -143,12 +143,12 @@ def audit_synthetic(
                 "without "
                 "records that were never in."
             )
-        found = existing.audit_existing(synthetic, members, nonmembers, groups, shared, seed, guard=own["guard"])
+        audit = existing.audit_existing(synthetic, members, nonmembers, groups, shared, seed, guard=own["guard"])
     else:
         if data is None or synthetic is not None or members is not None or nonmembers is not None:
             raise InputError("generate is fitted to data; pass data, and neither synthetic, members nor nonmembers.")
-        found = _with_coins(generate, data, references, audit_records, groups, shared, seed, own)
-    return _beside(found, mechanism, delta)
+        audit = _with_coins(generate, data, references, audit_records, groups, shared, seed, own)
+    return _beside(audit, mechanism, delta)
 
 
 def _beside(audit: Audit, mechanism: Mechanism | Guarantee | None, delta: float) -> Audit:
@@ -270,10 +270,10 @@ def _coins(units: int, chosen: int, runs: int, references: int, seeds: Mapping[s
     place = np.arange(units) if ids is None else ids.place
     if own.all() or not own.any():
         raise InputError(f"all {own.size} coins came up the same; pass more records.")
-    found = _Coins(units, audited, place, coins, None if ids is None else ids.names)
-    if not found.members().sum(axis=1).min() >= 2:
+    drawn = _Coins(units, audited, place, coins, None if ids is None else ids.names)
+    if not drawn.members().sum(axis=1).min() >= 2:
         raise InputError("a release would be fitted to fewer than 2 records; pass more data.")
-    return found
+    return drawn
 
 
 def _attacked(

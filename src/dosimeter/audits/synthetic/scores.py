@@ -43,7 +43,7 @@ class Seen:
     orders: IntArray
 
 
-class Attacked(NamedTuple):
+class ReleaseScores(NamedTuple):
     """Scores of the units for each audited release, by the name of the score, that of the headline first."""
 
     scores: dict[str, FloatArray]
@@ -120,7 +120,7 @@ def _floor(distances: FloatArray) -> float:
 
 def attack(
     seen: Seen, audited: int, masks: BoolArray, place: IntArray, units: int, unit_masks: BoolArray, level: Level
-) -> Attacked:
+) -> ReleaseScores:
     """Score every unit in each of the first `audited` releases; the rest are references with these masks.
 
     `place` is the unit of each record; a unit is scored by the mean and the largest score of its records. The headline
@@ -150,7 +150,7 @@ def attack(
     if form is not None:
         name, cut = form
         scores = {name: FORMS[name](stacked[:audited], cut), **scores}
-    return Attacked(scores)
+    return ReleaseScores(scores)
 
 
 def by_unit(columns: FloatArray, place: IntArray, units: int, single: bool) -> FloatArray:
@@ -190,12 +190,12 @@ def _weighted(tables: list[Single], audited: int, masks: BoolArray) -> list[Floa
         return np.linalg.solve(g + penalty * size * np.eye(len(g)), m)
 
     def told(penalty: float) -> float:
-        found = 0.0
+        total = 0.0
         for j, (table, mask) in enumerate(zip(tables[audited:], masks, strict=True)):
             score = ((table - center) / scale) @ solved(penalty, j)
             spread = float(score.std())
-            found += float(np.mean((score - score.mean()) * (2.0 * mask - 1.0))) / spread if spread > 0 else 0.0
-        return found
+            total += float(np.mean((score - score.mean()) * (2.0 * mask - 1.0))) / spread if spread > 0 else 0.0
+        return total
 
     best = max(PENALTIES, key=told)
     return [

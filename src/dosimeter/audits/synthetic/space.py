@@ -99,14 +99,14 @@ def _indicators(scale: ColumnScale, column: Column) -> Single:
     known = {level: place for place, level in enumerate(scale.levels)}
     place = np.array([known.get(level, -1) for level in column.levels] + [width - 1 if scale.missing else -1])
     code = place[column.codes]  # -1, a missing value, is the last
-    found = np.zeros((len(code), width), np.float32)
+    indicators = np.zeros((len(code), width), np.float32)
     inside = np.flatnonzero(code >= 0)
-    found[inside, code[inside]] = 1
-    return found
+    indicators[inside, code[inside]] = 1
+    return indicators
 
 
 def _hashed_column(column: Words) -> Single:
-    """Texts of a column: hashed letters and words, projected; unit vectors over √2, so that strangers are 1 apart."""
+    """Hashed letters and words of a column of texts, projected to unit vectors over √2: unrelated texts are 1 apart."""
     made = _projected(list(column.levels) or [""], TEXT_COLUMN_DIMENSIONS) / math.sqrt(2)
     return np.concatenate([made, np.zeros((1, made.shape[1]))])[column.codes].astype(np.float32)
 

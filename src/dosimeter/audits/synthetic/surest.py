@@ -68,12 +68,12 @@ def best_form(scores: FloatArray, masks: BoolArray, level: Level) -> tuple[str, 
         return None
     others = [np.arange(len(scores)) != place for place in range(len(scores))]
     cuts = [best_cut(scores[rest], masks[rest], alpha) for rest in others]
-    plain, found = _proven(scores, masks, level), {}
+    plain, proven = _proven(scores, masks, level), {}
     for name, form in FORMS.items():
         made = [one if at is None else form(one, at.score) for one, at in zip(scores, cuts, strict=True)]
-        found[name] = _proven(np.stack(made), masks, level)
-    name = max(found, key=lambda key: found[key])
-    return (name, cut.score) if found[name] >= plain + WORTH else None
+        proven[name] = _proven(np.stack(made), masks, level)
+    name = max(proven, key=lambda key: proven[key])
+    return (name, cut.score) if proven[name] >= plain + WORTH else None
 
 
 def _proven(scores: FloatArray, masks: BoolArray, level: Level) -> float:

@@ -63,7 +63,7 @@ def _shape(real: Column, made: Column) -> float:
 
 
 def _trends(real: Rows, made: Rows, rng: np.random.Generator) -> float | None:
-    """The mean over pairs of columns of 1 − the total variation of their joint cells, beyond what rows this few have.
+    """The mean over pairs of columns of 1 − the total variation of their joint cells, beyond chance at so few rows.
 
     Bins come from the real rows. Two samples of one law differ by chance as well; that is not taken off.
     """
@@ -77,14 +77,14 @@ def _trends(real: Rows, made: Rows, rng: np.random.Generator) -> float | None:
     if len(pairs) > MOST_PAIRS:
         pairs = [pairs[i] for i in np.sort(rng.choice(len(pairs), MOST_PAIRS, replace=False))]
     coarse = [_coarse(cells.codes(rows)) for rows in (real, made)]
-    found = []
+    trends = []
     for a, b in pairs:
         width = int(max(rows[:, b].max() for rows in coarse)) + 1
         joint = [rows[:, a] * width + rows[:, b] for rows in coarse]
         size = int(max(j.max() for j in joint)) + 1
         shares = [np.bincount(j, minlength=size) / len(j) for j in joint]
-        found.append(1 - np.abs(shares[0] - shares[1]).sum() / 2)
-    return float(np.mean(found))
+        trends.append(1 - np.abs(shares[0] - shares[1]).sum() / 2)
+    return float(np.mean(trends))
 
 
 def _coarse(codes: IntArray) -> IntArray:

@@ -95,7 +95,7 @@ class DosimeterCallback:
         self._folder = Path()
 
     def __getattr__(self, name: str) -> Any:
-        """Events of the trainer that the audit does nothing at."""
+        """Events of the trainer that the audit ignores."""
         if name.startswith("on_"):
             return lambda *_, **__: None
         raise AttributeError(name)
@@ -119,7 +119,7 @@ class DosimeterCallback:
             self._start_exposure = self._base_exposure(asked, resumed)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Look, if it is time."""
+        """Score the canaries if a look is due."""
         step = int(state.global_step)
         if self.every is not None and step % self.every == 0 and step < args.max_steps:
             self._look(step, self._passes(self._asked(given)))
@@ -157,12 +157,12 @@ class DosimeterCallback:
         return Asked.read(given["model"], coder, self.base)
 
     def _passes(self, asked: Asked) -> Passes:
-        """What model and base say of the canaries now; the base's answers of the start, where it is no other model."""
-        found = asked.passes(self._texts)
+        """What model and base say of the canaries now; those of the base from the start, unless it is another model."""
+        made = asked.passes(self._texts)
         if self._start is None:
-            return found
+            return made
         start = self._start.target
-        return Passes(found.target, start, None)
+        return Passes(made.target, start, None)
 
     def _look(self, step: int, passes: Passes) -> None:
         scores = score_of(self.settings.score, passes, [canary.secret for canary in self.sheet.canaries])
@@ -191,8 +191,8 @@ class DosimeterCallback:
             looks = self._folder / "looks.json"
             if looks.exists():
                 rows = strict_json(read_text(looks), what=str(looks))
-                found = [checked(Look, row, str(looks)) for row in rows]
-                self._looks = {look.step: look for look in found}
+                kept = [checked(Look, row, str(looks)) for row in rows]
+                self._looks = {look.step: look for look in kept}
             return
         if resumed:
             raise InputError(
@@ -209,10 +209,10 @@ class DosimeterCallback:
         path = self._folder / "base.npz"
         lengths = self._texts.spans[:, 1] - self._texts.spans[:, 0]
         if not resumed:
-            found = asked.passes(self._texts)
-            columns: dict[str, Any] = {name: np.concatenate(getattr(found.target, name)) for name in _PARTS}
+            made = asked.passes(self._texts)
+            columns: dict[str, Any] = {name: np.concatenate(getattr(made.target, name)) for name in _PARTS}
             np.savez(path, **columns)
-            return found
+            return made
         if not path.exists():
             raise InputError(
                 f"the run is resumed, but {path} with the base model's answers is gone; pass DosimeterCallback(base=…)."
@@ -229,8 +229,8 @@ class DosimeterCallback:
         if resumed:
             return checked(Sides, strict_json(read_text(path), what=str(path)), str(path)) if path.exists() else None
         assert self._start is not None
-        found = exposure_of(asked, self.sheet, self._start, self.settings)
-        if found is None:
+        exposure = exposure_of(asked, self.sheet, self._start, self.settings)
+        if exposure is None:
             return None
-        write_text(path, json.dumps(plain(found.target)) + "\n")
-        return found.target
+        write_text(path, json.dumps(plain(exposure.target)) + "\n")
+        return exposure.target

@@ -28,7 +28,7 @@ def choose_score(asked: Asked, sheet: CanarySheet, references: Sequence[tuple[An
     pairs = list(references)
     if not pairs:
         raise InputError("score='auto' needs references=[(model, sheet), …]; pass some, or fix a score beforehand.")
-    found: list[dict[str, float]] = []
+    strengths: list[dict[str, float]] = []
     for index, pair in enumerate(pairs):
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], CanarySheet):
             raise InputError(f"references[{index}] must be a pair (model, sheet); pass a CanarySheet of its own coins.")
@@ -42,15 +42,15 @@ def choose_score(asked: Asked, sheet: CanarySheet, references: Sequence[tuple[An
         passes = there.passes(there.encode(other))
         secrets = [canary.secret for canary in other.canaries]
         groups = None if other.groups is None else np.array(other.groups)
-        found.append(
+        strengths.append(
             {
                 name: OneRun(score_of(name, passes, secrets), other.included, groups=groups).as_scores().auc
                 for name in available(passes)
             }
         )
-    names = [name for name in found[0] if all(name in row for row in found)]
+    names = [name for name in strengths[0] if all(name in row for row in strengths)]
     if not asked.compared:
         names = [name for name in names if not SCORES[name].needs_base]
-    means = {name: float(np.mean([row[name] for row in found])) for name in names}
+    means = {name: float(np.mean([row[name] for row in strengths])) for name in names}
     best = max(means, key=lambda name: means[name])
-    return best, f"chosen on {len(found)} reference fine-tune(s), by AUC"
+    return best, f"chosen on {len(strengths)} reference fine-tune(s), by AUC"

@@ -11,7 +11,7 @@ import numpy as np
 from dosimeter._validate import InputError, IntArray, show
 from dosimeter.audits.text.sheet import CanarySheet
 
-__all__ = ["EncodedSheet", "Limits", "encode", "encoded", "find", "plain_ids", "spans_of"]
+__all__ = ["EncodedSheet", "TokenLimits", "encode", "encoded", "find", "plain_ids", "spans_of"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class EncodedSheet:
 
 
 @dataclass(frozen=True)
-class Limits:
+class TokenLimits:
     """The longest text that a model takes and the size of its vocabulary; None where it states none."""
 
     most: int | None
@@ -35,7 +35,7 @@ def plain_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     return [list(map(int, row)) for row in _call(tokenizer, list(texts), add_special_tokens=False)]
 
 
-def encode(tokenizer: Any, sheet: CanarySheet, limits: Limits) -> EncodedSheet:
+def encode(tokenizer: Any, sheet: CanarySheet, limits: TokenLimits) -> EncodedSheet:
     """Encode the texts of a sheet as a training would, and find their secrets.
 
     Raises:
@@ -58,7 +58,7 @@ def encoded(
     leads: Sequence[str],
     own: list[list[int]] | None = None,
     *,
-    limits: Limits,
+    limits: TokenLimits,
 ) -> EncodedSheet:
     """Encode texts and find what follows each lead."""
     own = plain_ids(tokenizer, texts) if own is None else own
@@ -106,7 +106,7 @@ def find(row: IntArray, part: IntArray) -> int | None:
     return int(places[0]) if places.size else None
 
 
-def _check(index: int, row: IntArray, limits: Limits) -> None:
+def _check(index: int, row: IntArray, limits: TokenLimits) -> None:
     most, vocabulary = limits.most, limits.vocabulary
     if row.size < 2:
         raise InputError(f"text {index} has {row.size} token(s), at least 2 are needed; remove it.")
@@ -139,5 +139,5 @@ def _call(tokenizer: Any, texts: list[str], **options: Any) -> Any:
 def _offsets(tokenizer: Any, text: str, size: int) -> list[tuple[int, int]] | None:
     if not getattr(tokenizer, "is_fast", False):
         return None
-    found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    return [tuple(pair) for pair in found] if len(found) == size else None
+    offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    return [tuple(pair) for pair in offsets] if len(offsets) == size else None

@@ -1,4 +1,4 @@
-"""The rows that a trainer really feeds, compared with the sheet: nothing missing, masked, packed or too much."""
+"""The rows that a trainer really feeds, compared with the sheet: nothing missing, masked, packed or added."""
 
 from __future__ import annotations
 
@@ -105,11 +105,11 @@ class _Known:
     def of(cls, sheet: CanarySheet, texts: EncodedSheet) -> _Known:
         secrets = [row[first:last] for row, (first, last) in zip(texts.rows, texts.spans, strict=True)]
         window = min(WINDOW, *(secret.size for secret in secrets))
-        found: dict[int, list[int]] = {}
+        places: dict[int, list[int]] = {}
         for index, secret in enumerate(secrets):
-            found.setdefault(int(_hashes(secret[:window], window)[0]), []).append(index)
-        keys = np.array(sorted(found), np.uint64)
-        return cls(window, keys, [found[int(key)] for key in keys], secrets, not sheet.words)
+            places.setdefault(int(_hashes(secret[:window], window)[0]), []).append(index)
+        keys = np.array(sorted(places), np.uint64)
+        return cls(window, keys, [places[int(key)] for key in keys], secrets, not sheet.words)
 
     def inside(self, row: IntArray, special: frozenset[int]) -> list[int]:
         """The canaries whose secret begins somewhere in the row; records must be the row, for one may begin another."""
@@ -118,14 +118,14 @@ class _Known:
         hashes = _hashes(row, self.window)
         places = np.minimum(np.searchsorted(self.hashes, hashes), self.hashes.size - 1)
         hits = np.flatnonzero(self.hashes[places] == hashes)
-        found = []
+        inside = []
         for hit in hits:
             for canary in self.canaries[places[hit]]:
                 secret = self.secrets[canary]
                 same = np.array_equal(secret[: self.window], row[hit : hit + self.window])
                 if same and (not self.whole or self._is_row(secret, row[hit:], special)):
-                    found.append(canary)
-        return sorted(set(found), key=found.index)
+                    inside.append(canary)
+        return sorted(set(inside), key=inside.index)
 
     @staticmethod
     def _is_row(secret: IntArray, rest: IntArray, special: frozenset[int]) -> bool:
@@ -136,10 +136,10 @@ class _Known:
 def _hashes(row: IntArray, window: int) -> Any:
     """A number for every window of tokens."""
     size = row.size - window + 1
-    found = np.zeros(size, np.uint64)
+    hashes = np.zeros(size, np.uint64)
     for at in range(window):
-        found = found * _PRIME + row[at : at + size].astype(np.uint64)
-    return found
+        hashes = hashes * _PRIME + row[at : at + size].astype(np.uint64)
+    return hashes
 
 
 def _batches(loader: Any, dataset: Any) -> Iterator[tuple[int, IntArray, IntArray | None, IntArray | None]]:
@@ -163,8 +163,8 @@ def _batches(loader: Any, dataset: Any) -> Iterator[tuple[int, IntArray, IntArra
 def _array(value: Any) -> IntArray | None:
     if value is None:
         return None
-    found: IntArray = np.asarray(value.cpu() if hasattr(value, "cpu") else value).astype(np.int64)
-    return found
+    array: IntArray = np.asarray(value.cpu() if hasattr(value, "cpu") else value).astype(np.int64)
+    return array
 
 
 @contextmanager

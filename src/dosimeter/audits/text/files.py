@@ -93,8 +93,8 @@ def load_model(folder: Path, base: Path | None = None) -> Any:
             f"{folder} holds a {names[0]}, which is not a causal language model; save one there, or audit a classifier "
             "with audit_model."
         )
-    found = _load(lambda p: transformers.AutoModelForCausalLM.from_pretrained(p, **options), folder, "model")
-    return read_model("model", found)
+    model = _load(lambda p: transformers.AutoModelForCausalLM.from_pretrained(p, **options), folder, "model")
+    return read_model("model", model)
 
 
 def _load(read: Any, folder: Path, what: str) -> Any:

@@ -71,14 +71,14 @@ def exposure(sheet: CanarySheet, passes: Passes, ask: Ask, *, references: int, c
     others = sheet.other_secrets(len(leads), rng)
     if sheet.kind == "random":
         others = [secret.lstrip() for secret in others]
-    found = ask([lead + secret for lead, secret in zip(leads, others, strict=True)], leads)
+    asked = ask([lead + secret for lead, secret in zip(leads, others, strict=True)], leads)
     member = sheet.included[chosen]
 
     def bits(own: TokenPass, other: TokenPass) -> FloatArray:
         return exposures(own.total()[chosen], other.total().reshape(chosen.size, references))
 
-    target = bits(passes.target, found.target)
-    base = None if passes.base is None or found.base is None else bits(passes.base, found.base)
+    target = bits(passes.target, asked.target)
+    base = None if passes.base is None or asked.base is None else bits(passes.base, asked.base)
     return Exposure(
         references=references,
         cap=math.log2(references + 1),
@@ -89,14 +89,14 @@ def exposure(sheet: CanarySheet, passes: Passes, ask: Ask, *, references: int, c
     )
 
 
-def known_to_base(found: Exposure) -> bool:
+def known_to_base(exposure: Exposure) -> bool:
     """Whether the base model's exposures are higher than those of secrets that it never saw."""
-    if found.base is None:
+    if exposure.base is None:
         return False
-    count = found.base.inside + found.base.outside
-    parts = ((found.base.inside, found.base.mean_inside), (found.base.outside, found.base.mean_outside))
+    count = exposure.base.inside + exposure.base.outside
+    parts = ((exposure.base.inside, exposure.base.mean_inside), (exposure.base.outside, exposure.base.mean_outside))
     mean = sum(size * value for size, value in parts if value is not None) / count
-    return mean > null_bits(found.references) + KNOWN / (math.log(2) * math.sqrt(count))
+    return mean > null_bits(exposure.references) + KNOWN / (math.log(2) * math.sqrt(count))
 
 
 def _chosen(included: BoolArray, most: int) -> IntArray:
@@ -123,9 +123,9 @@ def how_tried(row: ExtractionRow) -> str:
     return f"{number:,} {'try' if number == 1 else 'tries'}".replace(",", " ")
 
 
-def greedy(found: TokenPass) -> BoolArray:
+def greedy(tokens: TokenPass) -> BoolArray:
     """Whether greedy decoding after the prefix writes the secret: every token is the first choice."""
-    return np.array([bool((row == 0).all()) for row in found.rank])
+    return np.array([bool((row == 0).all()) for row in tokens.rank])
 
 
 def tries_needed(log_probability: FloatArray, chance: float = CHANCE) -> FloatArray:

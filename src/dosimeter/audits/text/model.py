@@ -51,5 +51,5 @@ class TextModel(HuggingFace):
         if isinstance(X, str) or not all(isinstance(text, str) for text in texts):
             raise InputError(f"X must be a list of texts, got {show(X)}; pass one string for each record.")
         texts = [str(text) for text in texts]
-        found = encoded(self.tokenizer, texts, [""] * len(texts), limits=self._asked.limits)
-        return Losses(-score_of(self.score, self._asked.passes(found), texts), 0, "log-probabilities", ())
+        rows = encoded(self.tokenizer, texts, [""] * len(texts), limits=self._asked.limits)
+        return Losses(-score_of(self.score, self._asked.passes(rows), texts), 0, "log-probabilities", ())

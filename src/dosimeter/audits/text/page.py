@@ -53,19 +53,19 @@ def _looks(canvas: Canvas, audit: Audit) -> Spec | None:
 
 def _exposures(canvas: Canvas, audit: Audit) -> Spec | None:
     """Draw the exposures of canaries that are in and out, each as a point."""
-    found, alt = _parts(audit)[0].exposure, canvas.alt
-    if found is None or found.target.mean_inside is None or found.target.mean_outside is None:
+    exposure, alt = _parts(audit)[0].exposure, canvas.alt
+    if exposure is None or exposure.target.mean_inside is None or exposure.target.mean_outside is None:
         return None
     kinds = ["in", "out", "in, base model", "out, base model"]
-    means = [found.target.mean_inside, found.target.mean_outside]
-    if found.base is not None:
-        means += [known(found.base.mean_inside), known(found.base.mean_outside)]
+    means = [exposure.target.mean_inside, exposure.target.mean_outside]
+    if exposure.base is not None:
+        means += [known(exposure.base.mean_inside), known(exposure.base.mean_outside)]
     rows: Rows = [
         {"row": kind, "x": mean, "text": f"canaries that are {kind}: mean exposure {mean:.2f} bits"}
         for kind, mean in zip(kinds, means, strict=False)
     ]
-    never_seen = null_bits(found.references)
-    x = alt.X("x:Q", scale=alt.Scale(domain=[0, found.cap], nice=False), title="mean exposure, bits")
+    never_seen = null_bits(exposure.references)
+    x = alt.X("x:Q", scale=alt.Scale(domain=[0, exposure.cap], nice=False), title="mean exposure, bits")
     y = alt.Y("row:N", sort=None, title=None)
     color = alt.Color("row:N", scale=alt.Scale(domain=kinds, range=[MEMBERS, NONMEMBERS] * 2), legend=None)
     limit = canvas.chart([{"x": never_seen}])
@@ -151,31 +151,32 @@ def _memorised(details: TextDetails, pictures: Pictures) -> str:
     return section("memorised", "What was memorised", body)
 
 
-def _exposure_caption(found: Exposure) -> str:
-    sizes = f"{found.target.inside} canaries that are in and {found.target.outside} that are out"
+def _exposure_caption(exposure: Exposure) -> str:
+    sizes = f"{exposure.target.inside} canaries that are in and {exposure.target.outside} that are out"
     return (
-        f"Mean over {sizes}, each ranked among {found.references} other secrets behind the same prefix, so at most "
-        f"{found.cap:.3g} bits. Dashes: {null_bits(found.references):.2f} bits, the mean of secrets that were never "
-        "seen."
+        f"Mean over {sizes}, each ranked among {exposure.references} other secrets behind the same prefix, so at most "
+        f"{exposure.cap:.3g} bits. Dashes: {null_bits(exposure.references):.2f} bits, the mean of secrets that were "
+        "never seen."
     )
 
 
-def _extraction(found: Extraction) -> str:
+def _extraction(extraction: Extraction) -> str:
     def counted(hits: int | None, most: int) -> str:
         return "–" if hits is None else f"{hits} of {most}"
 
     rows = [
         (
             how_tried(row),
-            counted(row.inside, found.inside),
-            counted(row.outside, found.outside),
-            counted(row.base_inside, found.inside),
-            counted(row.base_outside, found.outside),
+            counted(row.inside, extraction.inside),
+            counted(row.outside, extraction.outside),
+            counted(row.base_inside, extraction.inside),
+            counted(row.base_outside, extraction.outside),
         )
-        for row in found.rows
+        for row in extraction.rows
     ]
     return table(
-        f"Secrets that the model writes after their prefix (in so many tries, with a chance of {share(found.chance)})",
+        "Secrets that the model writes after their prefix (in this number of tries, with a probability of "
+        f"{share(extraction.chance)})",
         ("how", "canaries in", "canaries out", "base model: in", "base model: out"),
         rows,
         numeric=(1, 2, 3, 4),

@@ -88,9 +88,9 @@ class Extraction(Part):
 
     def __post_init__(self) -> None:
         for row in self.rows:
-            found = ((row.inside, self.inside), (row.outside, self.outside))
+            counts = ((row.inside, self.inside), (row.outside, self.outside))
             base = ((row.base_inside, self.inside), (row.base_outside, self.outside))
-            if any(hits is not None and hits > most for hits, most in (*found, *base)):
+            if any(hits is not None and hits > most for hits, most in (*counts, *base)):
                 raise InputError("extraction: more secrets were extracted than there are canaries; write the counts.")
 
 

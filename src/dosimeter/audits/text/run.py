@@ -173,16 +173,16 @@ def evidence_of(sheet: CanarySheet, scores: FloatArray) -> OneRun:
 def headline(evidence: OneRun, sheet: CanarySheet, settings: Settings) -> Estimate:
     """The bound to report; with k copies it says that it is about groups of k records."""
     at: Level = {"delta": settings.delta, "confidence": settings.confidence}
-    found = lower_bound(evidence, **at)
-    if sheet.unit == found.details["unit"]:
-        return found
+    bound = lower_bound(evidence, **at)
+    if sheet.unit == bound.details["unit"]:
+        return bound
     bins = rank_bins(evidence.scores, evidence.included)
     again = bound_of_bins(bins, "coins", "add/remove", unit=sheet.unit, **at)
     note = (
         f"each canary was trained on {sheet.copies} times, so the bound is about {sheet.copies} records together: a "
         f"guarantee for one record allows {sheet.copies} times its ε for them, at a larger δ"
     )
-    return replace(again, warnings=(*found.warnings, note))
+    return replace(again, warnings=(*bound.warnings, note))
 
 
 def look_at(step: int, sheet: CanarySheet, scores: FloatArray, settings: Settings) -> Look:
@@ -322,15 +322,15 @@ def _unchanged(passes: Passes) -> list[str]:
 
 def _known(exposed: Exposure | None, sheet: CanarySheet, passes: Passes) -> list[str]:
     """Warn where the base model already knows canaries."""
-    found = []
+    notes = []
     if exposed is not None and memorised.known_to_base(exposed):
-        found.append(
+        notes.append(
             "the base model already knows these canaries: their exposure under it is above that of secrets it never "
             "saw; they may stand in its training data, so make a new sheet"
         )
     if sheet.words and passes.base is not None and (count := int(memorised.greedy(passes.base).sum())):
-        found.append(f"greedy decoding of the base model already writes {count} of the secrets; make a new sheet")
-    return found
+        notes.append(f"greedy decoding of the base model already writes {count} of the secrets; make a new sheet")
+    return notes
 
 
 def _record_risk(evidence: OneRun) -> RecordRisk | None:

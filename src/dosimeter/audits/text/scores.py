@@ -59,9 +59,9 @@ def _min_k(passes: Passes, _: Sequence[str]) -> FloatArray:
     return min_k(passes.target.log_probability)
 
 
-def _moments(found: TokenPass) -> tuple[tuple[FloatArray, ...], tuple[FloatArray, ...], tuple[FloatArray, ...]]:
-    means = tuple(np.minimum(row, 0.0) for row in found.mean)  # a mean of −1e-9 may round to above 0
-    return found.log_probability, means, found.deviation
+def _moments(tokens: TokenPass) -> tuple[tuple[FloatArray, ...], tuple[FloatArray, ...], tuple[FloatArray, ...]]:
+    means = tuple(np.minimum(row, 0.0) for row in tokens.mean)  # a mean of −1e-9 may round to above 0
+    return tokens.log_probability, means, tokens.deviation
 
 
 def _min_k_plus_plus(passes: Passes, _: Sequence[str]) -> FloatArray:

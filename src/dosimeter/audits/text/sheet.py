@@ -70,6 +70,10 @@ class CanarySheet:
 
     Raises:
         InputError: If there is no canary, a text stands twice, or the coins are not those of the seed.
+
+    >>> sheet = canary_sheet(20, kind="names", like=[f"letter {n} says that" for n in range(40)], prefix=3, seed=1)
+    >>> CanarySheet.load(sheet.save("canaries.jsonl")) == sheet
+    True
     """
 
     canaries: tuple[Canary, ...] = field(repr=False)
@@ -130,9 +134,9 @@ class CanarySheet:
         """The hash of the coins, one for each record or person: to be written down before training."""
         if self.groups is None:
             return mask_hash(self.included)
-        found = persons("groups", self.groups, len(self))
-        coins = np.zeros(found.names.size, bool)
-        coins[found.place] = self.included
+        people = persons("groups", self.groups, len(self))
+        coins = np.zeros(people.names.size, bool)
+        coins[people.place] = self.included
         return mask_hash(coins)
 
     @cached_property
@@ -187,10 +191,10 @@ class CanarySheet:
             str(path), rows[0], ("dosimeter_canaries", "kind", "copies", "seed", "coin_seed"), _OPTIONAL
         )
         stated = rows[-1].get("hash") if isinstance(rows[-1], dict) else None
-        found = hashlib.sha256("\n".join(lines[:-1]).encode("utf-8", "surrogatepass")).hexdigest()
-        if stated != found:
+        actual = hashlib.sha256("\n".join(lines[:-1]).encode("utf-8", "surrogatepass")).hexdigest()
+        if stated != actual:
             raise InputError(
-                f"{path} was changed: its hash is {found[:16]}…, it states {check.show(stated)}; use the sheet "
+                f"{path} was changed: its hash is {actual[:16]}…, it states {check.show(stated)}; use the sheet "
                 "as it was made."
             )
         return cls(
@@ -227,15 +231,15 @@ _OPTIONAL = ("mask_hash", "length", "words")
 
 
 def _canary(row: Any, what: str) -> Canary:
-    found = check.fields(what, row, ("prefix", "secret", "included"), ("ids", "group"))
-    if not isinstance(found["prefix"], str) or not isinstance(found["secret"], str):
+    fields = check.fields(what, row, ("prefix", "secret", "included"), ("ids", "group"))
+    if not isinstance(fields["prefix"], str) or not isinstance(fields["secret"], str):
         raise InputError(f"{what}: prefix and secret must be texts; use the sheet as it was made.")
-    ids = tuple(check.whole("ids", value, 0, "write token numbers") for value in found.get("ids", ()))
-    group = found.get("group")
+    ids = tuple(check.whole("ids", value, 0, "write token numbers") for value in fields.get("ids", ()))
+    group = fields.get("group")
     return Canary(
-        found["prefix"],
-        found["secret"],
-        check.flag("included", found["included"]),
+        fields["prefix"],
+        fields["secret"],
+        check.flag("included", fields["included"]),
         ids,
         None if group is None else check.text("group", group),
     )

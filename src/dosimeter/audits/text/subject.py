@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dosimeter._validate import InputError, show
-from dosimeter.audits.text.encoding import EncodedSheet, Limits, encode, encoded
+from dosimeter.audits.text.encoding import EncodedSheet, TokenLimits, encode, encoded
 from dosimeter.audits.text.sheet import CanarySheet
 from dosimeter.models.hugging_face import HuggingFace
 from dosimeter.models.token_pass import Passes, is_adapted, token_passes, unwrapped
@@ -30,7 +30,7 @@ class Asked:
         target = read_model("model", model)
         other = None if base is None else read_model("base", base)
         box = HuggingFace(target, tokenizer, task="causal", batch_size=batch_size, device=device, padding="none")
-        found = cls(box, tokenizer, other, other is None and is_adapted(target))
+        subject = cls(box, tokenizer, other, other is None and is_adapted(target))
         if other is not None:
             if other is target:
                 raise InputError(
@@ -43,7 +43,7 @@ class Asked:
                     f"model has a vocabulary of {sizes[0]} tokens and base one of {sizes[1]}; pass the model that the "
                     "training started from, with the same tokens added."
                 )
-        return found
+        return subject
 
     @property
     def compared(self) -> bool:
@@ -51,10 +51,10 @@ class Asked:
         return self.base is not None or self.adapter
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> TokenLimits:
         """The longest text and the vocabulary of the model."""
         size = getattr(self.box.model.config, "vocab_size", None)
-        return Limits(self.box.max_length, size if isinstance(size, int) else None)
+        return TokenLimits(self.box.max_length, size if isinstance(size, int) else None)
 
     def encode(self, sheet: CanarySheet) -> EncodedSheet:
         """The texts of a sheet as the model sees them."""

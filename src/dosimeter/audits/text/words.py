@@ -47,18 +47,18 @@ def word_list(
     """The list that secrets are drawn from: words of the tokenizer's vocabulary, else of the texts; or names."""
     if kind == "names":
         return _names(rng)
-    found = [] if tokenizer is None else _vocabulary_words(tokenizer)
-    if len(found) < FEWEST_WORDS and texts is not None:
-        found = sorted({word.lower() for text in texts for word in _WORD.findall(text)} | set(found))
+    words = [] if tokenizer is None else _vocabulary_words(tokenizer)
+    if len(words) < FEWEST_WORDS and texts is not None:
+        words = sorted({word.lower() for text in texts for word in _WORD.findall(text)} | set(words))
     least = 3 * length
-    if len(found) < least:
+    if len(words) < least:
         raise InputError(
-            f"only {len(found)} different words of letters were found, secrets of {length} need {least}; pass more "
+            f"only {len(words)} different words of letters were found, secrets of {length} need {least}; pass more "
             "texts as like=, or the tokenizer."
         )
-    if len(found) > MOST_WORDS:
-        found = [found[i] for i in np.sort(rng.choice(len(found), MOST_WORDS, replace=False))]
-    return tuple(found)
+    if len(words) > MOST_WORDS:
+        words = [words[i] for i in np.sort(rng.choice(len(words), MOST_WORDS, replace=False))]
+    return tuple(words)
 
 
 def _vocabulary_words(tokenizer: Any) -> list[str]:
@@ -70,14 +70,14 @@ def _vocabulary_words(tokenizer: Any) -> list[str]:
 
 def _names(rng: np.random.Generator) -> tuple[str, ...]:
     """Invented names: two or three syllables, a capital letter."""
-    found: set[str] = set()
-    while len(found) < NAMES:
+    names: set[str] = set()
+    while len(names) < NAMES:
         parts = [
             str(rng.choice(_ONSETS)) + str(rng.choice(_VOWELS)) + (str(rng.choice(_ENDS)) if last else "")
             for last in (False,) * int(rng.integers(1, 3)) + (True,)
         ]
-        found.add("".join(parts).capitalize())
-    return tuple(sorted(found))
+        names.add("".join(parts).capitalize())
+    return tuple(sorted(names))
 
 
 def draw_secrets(
@@ -122,27 +122,27 @@ def prefixes(texts: list[str] | None, count: int, words: int | None, rng: np.ran
     else:
         sizes = list(PREFIXES)
     for size in sizes:
-        found = _pieces([texts[place] for place in order], count, size)
-        if len(found) == count:
-            return found
+        pieces = _pieces([texts[place] for place in order], count, size)
+        if len(pieces) == count:
+            return pieces
     raise InputError(
-        f"like holds only {len(found)} different pieces of {size} words, {count} canaries need as many; pass more "
+        f"like holds only {len(pieces)} different pieces of {size} words, {count} canaries need as many; pass more "
         "texts, a smaller prefix, or kind='random'."
     )
 
 
 def _pieces(texts: list[str], count: int, size: int) -> list[str]:
     """At most so many different pieces of texts: a first one of every text, then a second one of each, …"""
-    found: dict[str, None] = {}
+    chosen: dict[str, None] = {}
     pieces = [re.finditer(rf"(?:\S+\s+){{{size - 1}}}\S+", text) for text in texts]
-    while pieces and len(found) < count:
+    while pieces and len(chosen) < count:
         left = []
         for piece in pieces:
             match = next(piece, None)
             if match is None:
                 continue
             left.append(piece)
-            if len(found) < count:
-                found[match[0]] = None
+            if len(chosen) < count:
+                chosen[match[0]] = None
         pieces = left
-    return list(found)
+    return list(chosen)

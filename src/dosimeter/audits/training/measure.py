@@ -201,10 +201,10 @@ class _Calibration:
         """Who is in which run: all real records but the points, and these as the coins have it."""
         if self.pairs is not None:
             return self.pairs.memberships(coins, units, real)
-        found = np.zeros((len(coins), units), bool)
-        found[:, :real] = True
-        found[:, self.challenged.points] = coins
-        return found
+        inside = np.zeros((len(coins), units), bool)
+        inside[:, :real] = True
+        inside[:, self.challenged.points] = coins
+        return inside
 
     def unscored(self, shape: tuple[int, ...]) -> FloatArray:
         """The scores of models that failed: just below the threshold."""

@@ -115,11 +115,11 @@ def sections(audit: Audit, pictures: Pictures) -> list[str]:
 def steps(audit: Audit) -> list[Step]:
     """What would make this audit stronger: more runs, crafted points, more shadow models."""
     meta = _parts(audit)[1]
-    found = []
+    advice = []
     if meta.runs and (more := facts.more_step(audit, "Make more runs", "coins")) is not None:
-        found.append(Step(more.title, more.text, f"dosimeter.audit_training(…, runs={4 * meta.runs})"))
+        advice.append(Step(more.title, more.text, f"dosimeter.audit_training(…, runs={4 * meta.runs})"))
     if meta.recipe is not None and not meta.canaries:
-        found.append(
+        advice.append(
             Step(
                 "Challenge crafted records",
                 "Records that no other record resembles are remembered best, so they show the most of what a training "
@@ -128,14 +128,14 @@ def steps(audit: Audit) -> list[Step]:
             )
         )
     if meta.shadows:
-        found.append(
+        advice.append(
             Step(
                 "Train more shadow models",
                 f"{meta.shadows} of them calibrated the attack; more choose better points and a better threshold.",
                 f"dosimeter.audit_training(…, shadows={4 * meta.shadows})",
             )
         )
-    return found
+    return advice
 
 
 def _how(meta: TrainingMetadata) -> str:

@@ -42,11 +42,11 @@ class ReplacedPoints:
 
     def memberships(self, coins: BoolArray, units: int, real: int) -> BoolArray:
         """Who is in which run: all real records but the pairs, and one of each pair."""
-        found = np.zeros((len(coins), units), bool)
-        found[:, :real] = True
-        found[:, self.substitutes] = ~coins
-        found[:, self.points] = coins
-        return found
+        inside = np.zeros((len(coins), units), bool)
+        inside[:, :real] = True
+        inside[:, self.substitutes] = ~coins
+        inside[:, self.points] = coins
+        return inside
 
 
 def choose_pairs(
@@ -81,10 +81,10 @@ def choose_pairs(
         drawn = np.random.default_rng(np.random.SeedSequence([seed, 1])).choice(others, count, replace=False)
         both = np.concatenate([points, drawn])
         chosen = pick(points=both, count=both.size)
-    found = ReplacedPoints(chosen, count, 0.0)
-    margins = found.margins(scorer.pilot(shadows.signals[:, chosen.columns], included[:, chosen.columns]))
-    first, second = included[:, found.points], included[:, found.substitutes]
+    pairs = ReplacedPoints(chosen, count, 0.0)
+    margins = pairs.margins(scorer.pilot(shadows.signals[:, chosen.columns], included[:, chosen.columns]))
+    first, second = included[:, pairs.points], included[:, pairs.substitutes]
     inside, outside = margins[first & ~second], margins[second & ~first]
     if not inside.size or not outside.size:  # no shadow model holds one of them alone: the middle must do
-        return found
+        return pairs
     return ReplacedPoints(chosen, count, pilot_threshold(inside, outside, delta=delta, confidence=confidence))

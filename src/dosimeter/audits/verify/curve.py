@@ -25,8 +25,8 @@ _OF_ALL = ("lower-bound", "one-run")  # whose bins count all records of the audi
 
 def bins_of_audit(audit: Audit) -> Bins | None:
     """The bins of ranks of all records, if an estimate carries them."""
-    found = (bins_or_none(e) for e in audit.estimates if e.method in _OF_ALL)
-    return next((bins for bins in found if bins is not None), None)
+    carried = (bins_or_none(e) for e in audit.estimates if e.method in _OF_ALL)
+    return next((bins for bins in carried if bins is not None), None)
 
 
 def auc_of(bins: Bins) -> float:

@@ -17,7 +17,7 @@ from dosimeter.audits.verify.evidence import (
     PathEvidence,
     of,
 )
-from dosimeter.audits.verify.finding import Finding, WrongError, close, found
+from dosimeter.audits.verify.finding import Finding, WrongError, close, finding_of
 from dosimeter.audits.verify.rates import NATURAL, ON_ONE_HALF
 from dosimeter.estimate import Estimate, number
 from dosimeter.estimators.claim import claim
@@ -48,17 +48,17 @@ def from_data(audit: Audit, bins: Bins | None, data: Scores | OneRun) -> list[Fi
     both = _Data(data, data if isinstance(data, Scores) else data.as_scores())
     findings = []
     if bins is not None:
-        findings.append(found("data: lower-bound", lambda: _same_bins(bins, data)))
+        findings.append(finding_of("data: lower-bound", lambda: _same_bins(bins, data)))
     for e in audit.estimates:
         check = _check_of(e, audit, both)
         if check is not None:
-            findings.append(found(f"data: {e.method}", check))
+            findings.append(finding_of(f"data: {e.method}", check))
     curve = audit.curve
     if curve is not None:
-        findings.append(found("data: curve", lambda: _same_curve(curve, audit.headline.confidence, both.scores)))
+        findings.append(finding_of("data: curve", lambda: _same_curve(curve, audit.headline.confidence, both.scores)))
     mask = getattr(audit.metadata, "mask_hash", None)
     if isinstance(data, OneRun) and data.groups is None and mask is not None:
-        findings.append(found("data: coins", lambda: _same_mask(mask, data)))
+        findings.append(finding_of("data: coins", lambda: _same_mask(mask, data)))
     if not findings:
         raise InputError("data holds scores, but this audit carries nothing that scores could give; leave data out.")
     return findings

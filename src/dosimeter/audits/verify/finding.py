@@ -20,7 +20,7 @@ __all__ = [
     "WrongError",
     "close",
     "compare",
-    "found",
+    "finding_of",
     "lower",
 ]
 
@@ -127,8 +127,8 @@ def lower(
     return Recomputed(low, low, math.inf, validities, neighbours, most, reason)
 
 
-def found(subject: str, check: Callable[[], str | Recomputed], stated: float | None = None) -> Finding:
-    """Run a check that says why something follows, or gives it again, or raises why it does not."""
+def finding_of(subject: str, check: Callable[[], str | Recomputed], stated: float | None = None) -> Finding:
+    """Run a check, which returns a reason or a recomputed number, or raises why the stated one does not follow."""
     try:
         again = check()
     except UnknownError as error:

@@ -111,11 +111,11 @@ def in_family(e: Estimate, _audit: Audit) -> Recomputed:
             raise WrongError("looks must hold guesses of each kind and how many were right")
         test = Guessed(evidence.records, evidence.looks, level)
     mechanism = of_parts(evidence.parts)
-    found = least_noise(mechanism, test.rejects)
-    if found.rejected != evidence.rejected:
+    least = least_noise(mechanism, test.rejects)
+    if least.rejected != evidence.rejected:
         said = "rejected" if evidence.rejected else "kept"
         raise WrongError(f"the claimed mechanism is stated as {said}, the counts say the opposite")
-    low = 0.0 if found.scale is None else epsilon_at(mechanism, found.scale, e.delta)
+    low = 0.0 if least.scale is None else epsilon_at(mechanism, least.scale, e.delta)
     return lower(low, (Validity.ASSUMES_FAMILY,), ("add/remove",))
 
 

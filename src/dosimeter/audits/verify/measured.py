@@ -117,9 +117,9 @@ def propensity(e: Estimate, _audit: Audit) -> Recomputed:
     if wrong.any() or int(table.guesses.sum()) > evidence.records:
         raise WrongError("its table must hold at most one guess for each record, and no more right ones than guesses")
     level = 1 - e.confidence - evidence.spent
-    found = bound_of_table(table, records=evidence.records, delta=e.delta, level=level, slack=evidence.slack)
+    bound = bound_of_table(table, records=evidence.records, delta=e.delta, level=level, slack=evidence.slack)
     allowed = ("replace", "add/remove")
-    return lower(found.epsilon, (Validity.CONDITIONAL,), allowed, None, "its guesses and their chances give it")
+    return lower(bound.epsilon, (Validity.CONDITIONAL,), allowed, None, "its guesses and their chances give it")
 
 
 def sensitivities(e: Estimate, _audit: Audit) -> Recomputed:

@@ -92,29 +92,29 @@ def from_bins(e: Estimate, audit: Audit) -> Recomputed:
     again = _bound_of(*counts, game, e.neighbours or "add/remove", e.delta, e.confidence, evidence.unit)
     epsilon, most = again.epsilon, float(again.details["largest_provable"])
     if measured:
-        found = Recomputed(epsilon, 0.0, math.inf, (Validity.MEASUREMENT,), None, most)
+        recomputed = Recomputed(epsilon, 0.0, math.inf, (Validity.MEASUREMENT,), None, most)
     else:
         allowed = Validity.RANDOM_SPLIT if after_training else VALIDITY[game]
-        found = lower(epsilon, (allowed,), None, most, f"its {bins.records.size} bins of ranks give it")
+        recomputed = lower(epsilon, (allowed,), None, most, f"its {bins.records.size} bins of ranks give it")
     if evidence.version != VERSION:
-        return _of_version(evidence.version, e, found)
+        return _of_version(evidence.version, e, recomputed)
     _same_summary(e, again)
-    return found
+    return recomputed
 
 
-def _of_version(version: int, e: Estimate, found: Recomputed) -> Recomputed:
+def _of_version(version: int, e: Estimate, recomputed: Recomputed) -> Recomputed:
     """What another version of the headline gave: the same number follows, another one cannot be recomputed here.
 
     Neither a lower nor a higher one may be let through: who wants to pass a limit would name an old version.
     """
-    found = replace(found, other_version=True)
-    if close(e.epsilon, found.epsilon):
-        return found
+    recomputed = replace(recomputed, other_version=True)
+    if close(e.epsilon, recomputed.epsilon):
+        return recomputed
     # What no version changes must still be right.
-    compare(e, replace(found, epsilon=e.epsilon, low=0.0 if e.validity is Validity.MEASUREMENT else e.epsilon))
+    compare(e, replace(recomputed, epsilon=e.epsilon, low=0.0 if e.validity is Validity.MEASUREMENT else e.epsilon))
     raise UnknownError(
         f"it was made by version {version} of the headline, which is not recomputable here; "
-        f"version {VERSION} gives ε ≥ {number(found.epsilon)} from the same bins"
+        f"version {VERSION} gives ε ≥ {number(recomputed.epsilon)} from the same bins"
     )
 
 

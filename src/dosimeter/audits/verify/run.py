@@ -16,7 +16,7 @@ from dosimeter.audits.verify.curve import (
     has_coins,
 )
 from dosimeter.audits.verify.data import from_data
-from dosimeter.audits.verify.finding import Recomputed, Verification, WrongError, close, compare, found
+from dosimeter.audits.verify.finding import Recomputed, Verification, WrongError, close, compare, finding_of
 from dosimeter.audits.verify.methods import recompute
 from dosimeter.estimate import Estimate, number
 from dosimeter.evidence import OneRun, Scores
@@ -49,16 +49,16 @@ def verify(audit: Audit, *, data: Scores | OneRun | None = None) -> Verification
     if data is not None and not isinstance(data, (Scores, OneRun)):
         raise InputError(f"data must be Scores or OneRun, got {show(data)}; build one of these first.")
     audit = Audit.from_dict(audit.to_dict())  # evidence as a file holds it, however the audit was built
-    parts = [found(e.method, partial(_estimate_follows, e, audit), e.epsilon) for e in audit.estimates]
+    parts = [finding_of(e.method, partial(_estimate_follows, e, audit), e.epsilon) for e in audit.estimates]
     if audit.schema > 1 and (audit.region is not None or audit.risk.would_allow is not None):
-        parts.append(found("risk", lambda: _risk_follows(audit)))
+        parts.append(finding_of("risk", lambda: _risk_follows(audit)))
     bins, curve = bins_of_audit(audit), audit.curve
     if curve is not None:
-        parts.append(found("curve", lambda: curve_follows(audit, curve, bins)))
+        parts.append(finding_of("curve", lambda: curve_follows(audit, curve, bins)))
     if bins is not None:
-        parts.append(found("counts", lambda: counts_follow(audit, bins)))
+        parts.append(finding_of("counts", lambda: counts_follow(audit, bins)))
     if has_coins(audit):
-        parts.append(found("coins", lambda: coins_follow(audit, bins)))
+        parts.append(finding_of("coins", lambda: coins_follow(audit, bins)))
     if data is not None:
         parts += from_data(audit, bins, data)
     return Verification(tuple(parts), None if bins is None else auc_of(bins))

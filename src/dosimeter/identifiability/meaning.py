@@ -1,8 +1,6 @@
-"""What an ε means for a person: belief, advantage, TPR at an FPR, PPV at a prior, reconstruction.
+"""ε → belief, advantage, TPR at an FPR, PPV at a prior, reconstruction, and all of it in sentences.
 
-Each quantity follows from one (ε, δ) pair, from the μ of a Gaussian mechanism, or from a whole curve δ(ε). One pair
-says much less than the curve it was read from: at low FPR the difference is tenfold. All functions take numbers or
-arrays.
+Each quantity follows from one (ε, δ) pair, from the μ of a Gaussian mechanism, or from a whole curve δ(ε).
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ Profile = Callable[[float], float]
 ADVANTAGES = ("generic", "tight", "classic", "yeom", "erlingsson")
 
 
-def _numbers(name: str, value: Any, low: float, high: float, remedy: str, include: str = "[]") -> FloatArray:
+def numbers_in(name: str, value: Any, low: float, high: float, remedy: str, include: str = "[]") -> FloatArray:
     """A number or array of numbers in an interval; +∞ passes where the interval reaches it."""
     try:
         array = np.asarray(value)
@@ -45,49 +43,53 @@ def _numbers(name: str, value: Any, low: float, high: float, remedy: str, includ
     return numbers
 
 
-def _epsilon(value: Any) -> FloatArray:
-    return _numbers("epsilon", value, 0.0, math.inf, "pass an ε of at least 0")
+def checked_epsilon(value: Any) -> FloatArray:
+    """ε, at least 0."""
+    return numbers_in("epsilon", value, 0.0, math.inf, "pass an ε of at least 0")
 
 
-def _prior(value: Any) -> FloatArray:
-    return _numbers("prior", value, 0.0, 1.0, "pass the probability of membership before the model is seen", "()")
+def checked_prior(value: Any) -> FloatArray:
+    """A chance of membership between 0 and 1."""
+    return numbers_in("prior", value, 0.0, 1.0, "pass the probability of membership before the model is seen", "()")
 
 
 # --- belief -----------------------------------------------------------------------------------------------
 
 
 def belief_from_epsilon(epsilon: ArrayLike, *, prior: ArrayLike = 0.5) -> FloatArray:
-    """ρ_β: the largest posterior belief in membership under ε-DP, 1/(1 + e^{−ε}(1−π)/π) for a prior π.
+    """Compute ρ_β, the largest posterior belief in membership under ε-DP: 1/(1 + e^{−ε}(1−π)/π) for a prior π.
 
     It holds for pure ε; with δ > 0 it may be exceeded with a small probability.
+
+    Args:
+        epsilon: ε, a number or an array.
+        prior: π, the chance of membership before the model is seen.
+
+    Returns:
+        The belief, above the prior.
+
+    Raises:
+        InputError: If ε is negative or the prior is not between 0 and 1.
+
+    >>> float(belief_from_epsilon(1.0))
+    0.731...
     """
-    e, p = _epsilon(epsilon), _prior(prior)
+    e, p = checked_epsilon(epsilon), checked_prior(prior)
     result: FloatArray = special.expit(e + special.logit(p))
-    return result
-
-
-def epsilon_from_belief(belief: ArrayLike, *, prior: ArrayLike = 0.5) -> FloatArray:
-    """The ε whose largest posterior belief is `belief`: logit(belief) − logit(prior)."""
-    p = _prior(prior)
-    b = _numbers("belief", belief, 0.0, 1.0, "pass a belief from the prior up to 1")
-    if np.any(b < p):
-        worst = float(np.min(np.broadcast_to(b, np.broadcast_shapes(b.shape, p.shape))))
-        raise InputError(f"belief must be at least the prior {float(np.max(p)):g}, got {worst:g}; raise it.")
-    with np.errstate(divide="ignore"):
-        result: FloatArray = special.logit(b) - special.logit(p)
     return result
 
 
 # --- advantage --------------------------------------------------------------------------------------------
 
 
-def _classic_scale(delta: float) -> float:
+def classic_scale(delta: float) -> float:
+    """The noise of the textbook formula over that of ε = 1."""
     delta = check.delta(delta, zero=False, why_not_zero="the classic Gaussian formula divides by ln(1.25/δ)")
     return math.sqrt(2 * math.log(1.25 / delta))
 
 
 def advantage_from_epsilon(epsilon: ArrayLike, *, delta: float = 0.0, method: str = "generic") -> FloatArray:
-    """ρ_α: the largest TPR − FPR that (ε, δ) allows, by one of five formulas.
+    """Compute ρ_α, the largest TPR − FPR that (ε, δ) allows, by one of five formulas.
 
     - "generic": (e^ε − 1 + 2δ)/(e^ε + 1), any mechanism, attained;
     - "tight": 2Φ(μ/2) − 1 for the Gaussian mechanism whose exact (ε, δ) this is;
@@ -95,11 +97,25 @@ def advantage_from_epsilon(epsilon: ArrayLike, *, delta: float = 0.0, method: st
       textbook formula, not a bound for every Gaussian mechanism with this (ε, δ);
     - "yeom": e^ε − 1 + δ (Yeom et al. 2018), any mechanism, loose;
     - "erlingsson": 1 − e^{−ε}(1 − δ) (Erlingsson et al. 2019), any mechanism, loose.
+
+    Args:
+        epsilon: ε, a number or an array.
+        delta: δ; "tight" and "classic" need one above 0.
+        method: Which formula.
+
+    Returns:
+        The advantage, from 0 to 1.
+
+    Raises:
+        InputError: If a number is out of range or the formula is unknown.
+
+    >>> float(advantage_from_epsilon(1.0))
+    0.462...
     """
-    e = _epsilon(epsilon)
+    e = checked_epsilon(epsilon)
     check.choice("method", method, ADVANTAGES)
     if method == "classic":
-        result: FloatArray = special.erf(e / (2 * _classic_scale(delta)) / math.sqrt(2))
+        result: FloatArray = special.erf(e / (2 * classic_scale(delta)) / math.sqrt(2))
         return result
     if method == "tight":
         delta = check.delta(delta, zero=False, why_not_zero="the Gaussian mechanism has no finite ε at δ = 0")
@@ -114,56 +130,24 @@ def advantage_from_epsilon(epsilon: ArrayLike, *, delta: float = 0.0, method: st
     return (-np.expm1(-e) + 2 * delta * np.exp(-e)) / (1 + np.exp(-e))
 
 
-def epsilon_from_advantage(advantage: ArrayLike, *, delta: float = 0.0, method: str = "generic") -> FloatArray:
-    """The ε whose `advantage_from_epsilon` this is, by the same five formulas; 0 where δ alone allows it.
-
-    "erlingsson" is ln((1−δ)/(1−advantage)), the lower bound of "That which we call private".
-    """
-    a = _numbers(
-        "advantage", advantage, 0.0, 1.0, "pass a TPR − FPR from 0 to 1; swap the test's answers if it is negative"
-    )
-    check.choice("method", method, ADVANTAGES)
-    if method == "classic":
-        result: FloatArray = 2 * _classic_scale(delta) * special.ndtri((1 + a) / 2)
-        return result
-    if method == "tight":
-        from dosimeter.geometry import epsilon_from_mu
-
-        delta = check.delta(delta, zero=False, why_not_zero="the Gaussian mechanism has no finite ε at δ = 0")
-        mu = mu_from_advantage(a)
-        return np.where(np.isinf(mu), np.inf, epsilon_from_mu(np.where(np.isinf(mu), 1.0, mu), delta))
-    delta = check.delta(delta)
-    with np.errstate(divide="ignore"):
-        if method == "yeom":
-            raw = np.log1p(a - delta)
-        elif method == "erlingsson":
-            raw = math.log1p(-delta) - np.log1p(-a)
-        else:
-            raw = np.log1p(a - 2 * delta) - np.log1p(-a)
-    return np.maximum(raw, 0.0)
-
-
 def advantage_from_mu(mu: ArrayLike) -> FloatArray:
-    """2Φ(μ/2) − 1: the advantage of the best test against a μ-Gaussian mechanism (μ = √k/z for k full-batch steps)."""
-    m = _numbers("mu", mu, 0.0, math.inf, "pass a μ of at least 0")
+    """Compute the advantage of the best test against a μ-Gaussian mechanism, 2Φ(μ/2) − 1.
+
+    Args:
+        mu: μ, which is √k/z for k full-batch steps with noise multiplier z.
+
+    Returns:
+        The largest TPR − FPR.
+
+    Raises:
+        InputError: If μ is negative.
+
+    >>> float(advantage_from_mu(1.0))
+    0.382...
+    """
+    m = numbers_in("mu", mu, 0.0, math.inf, "pass a μ of at least 0")
     result: FloatArray = special.erf(m / (2 * math.sqrt(2)))
     return result
-
-
-def mu_from_advantage(advantage: ArrayLike) -> FloatArray:
-    """The μ of the Gaussian mechanism with this advantage: 2Φ⁻¹((1 + advantage)/2)."""
-    a = _numbers(
-        "advantage", advantage, 0.0, 1.0, "pass a TPR − FPR from 0 to 1; swap the test's answers if it is negative"
-    )
-    result: FloatArray = 2 * math.sqrt(2) * special.erfinv(a)
-    return result
-
-
-def advantage_from_rdp(rdp: ArrayLike, *, order: ArrayLike) -> FloatArray:
-    """2Φ(√(ε_RDP/(2a))) − 1 for a Gaussian mechanism with Rényi divergence ε_RDP at order a (Bernau et al. 2021)."""
-    r = _numbers("rdp", rdp, 0.0, math.inf, "pass a Rényi divergence of at least 0")
-    a = _numbers("order", order, 1.0, math.inf, "pass the order of that divergence, above 1", "()")
-    return advantage_from_mu(np.sqrt(2 * r / a))
 
 
 # --- what a test can reach --------------------------------------------------------------------------------
@@ -186,27 +170,59 @@ def tpr_at_fpr(
     mu: ArrayLike | None = None,
     profile: Profile | None = None,
 ) -> FloatArray:
-    """The largest TPR of any membership test at a false-positive rate, under (ε, δ), μ, or a whole curve δ(ε).
+    """Compute the largest TPR of any membership test at a false-positive rate, under (ε, δ), μ or a curve δ(ε).
 
     From a curve it is the smallest value over ε of δ(ε) + e^ε·FPR, and of the mirrored test.
+
+    Args:
+        fpr: False-positive rates.
+        epsilon: ε of a guarantee.
+        delta: Its δ.
+        mu: Instead of ε, the μ of a Gaussian mechanism.
+        profile: Instead of both, a function δ(ε), e.g. `accounting.privacy_profile`.
+
+    Returns:
+        The true-positive rate for each FPR.
+
+    Raises:
+        InputError: If a number is out of range, or not exactly one of `epsilon`, `mu` and `profile` is given.
+
+    >>> float(tpr_at_fpr(0.01, epsilon=2.0))
+    0.0738...
     """
     _one_source(epsilon, mu, profile)
-    x = _numbers("fpr", fpr, 0.0, 1.0, "pass false-positive rates, e.g. 0.01")
+    x = numbers_in("fpr", fpr, 0.0, 1.0, "pass false-positive rates, e.g. 0.01")
     if profile is not None:
         return np.array([tpr_from_profile(profile, float(rate)) for rate in x.reshape(-1)]).reshape(x.shape)
     if mu is not None:
-        shift: Any = _numbers("mu", mu, 0.0, math.inf, "pass a finite μ of at least 0", "[)")
+        shift: Any = numbers_in("mu", mu, 0.0, math.inf, "pass a finite μ of at least 0", "[)")
         return 1 - tradeoff_gaussian(x, shift)
     rates: Any
     values: Any
-    rates, values = np.broadcast_arrays(x, np.minimum(_epsilon(epsilon), 700.0))
+    rates, values = np.broadcast_arrays(x, np.minimum(checked_epsilon(epsilon), 700.0))
     return 1 - tradeoff(rates, values, check.delta(delta))
 
 
 def advantage(
     *, epsilon: float | None = None, delta: float = 0.0, mu: float | None = None, profile: Profile | None = None
 ) -> float:
-    """The largest TPR − FPR under (ε, δ) for any mechanism, under μ, or under a whole curve (its δ(0))."""
+    """Compute the largest TPR − FPR under (ε, δ) for any mechanism, under μ, or under a curve (its δ(0)).
+
+    Args:
+        epsilon: ε of a guarantee.
+        delta: Its δ.
+        mu: Instead of ε, the μ of a Gaussian mechanism.
+        profile: Instead of both, a function δ(ε).
+
+    Returns:
+        The advantage.
+
+    Raises:
+        InputError: If a number is out of range, or not exactly one of `epsilon`, `mu` and `profile` is given.
+
+    >>> advantage(mu=1.0)
+    0.382...
+    """
     _one_source(epsilon, mu, profile)
     if profile is not None:
         return advantage_from_profile(profile)
@@ -217,10 +233,25 @@ def advantage(
 
 
 def ppv(tpr: ArrayLike, fpr: ArrayLike, *, prior: ArrayLike) -> FloatArray:
-    """Members among those a test calls members: π·TPR/(π·TPR + (1−π)·FPR); the prior if it calls nobody."""
-    t = _numbers("tpr", tpr, 0.0, 1.0, "pass a true-positive rate")
-    f = _numbers("fpr", fpr, 0.0, 1.0, "pass a false-positive rate")
-    p = _prior(prior)
+    """Compute how many of those whom a test calls members are members: π·TPR/(π·TPR + (1−π)·FPR).
+
+    Args:
+        tpr: The true-positive rate of the test.
+        fpr: Its false-positive rate.
+        prior: π, the share of members among all who are tested.
+
+    Returns:
+        The positive predictive value; the prior where the test calls nobody.
+
+    Raises:
+        InputError: If a number is not a probability.
+
+    >>> float(ppv(0.5, 0.1, prior=0.1))
+    0.357...
+    """
+    t = numbers_in("tpr", tpr, 0.0, 1.0, "pass a true-positive rate")
+    f = numbers_in("fpr", fpr, 0.0, 1.0, "pass a false-positive rate")
+    p = checked_prior(prior)
     hits, alarms = p * t, (1 - p) * f
     called = hits + alarms
     return np.where(called > 0, hits / np.where(called > 0, called, 1.0), np.broadcast_to(p, called.shape))
@@ -234,12 +265,29 @@ def reconstruction_bound(
     mu: ArrayLike | None = None,
     profile: Profile | None = None,
 ) -> FloatArray:
-    """The largest success of reconstruction or attribute inference: 1 − f(κ), κ the success without the model."""
-    x = _numbers("baseline", baseline, 0.0, 1.0, "pass the chance of success without the model, e.g. 0.1")
+    """Compute the largest success of reconstruction or attribute inference: 1 − f(κ), where f is the trade-off curve.
+
+    Args:
+        baseline: κ, the chance of success without the model.
+        epsilon: As in `tpr_at_fpr`, like the following.
+        delta: The δ of ε.
+        mu: Instead of ε.
+        profile: Instead of both.
+
+    Returns:
+        The chance of success with the model.
+
+    Raises:
+        InputError: As `tpr_at_fpr`.
+
+    >>> float(reconstruction_bound(0.1, epsilon=1.0))
+    0.271...
+    """
+    x = numbers_in("baseline", baseline, 0.0, 1.0, "pass the chance of success without the model, e.g. 0.1")
     return tpr_at_fpr(x, epsilon=epsilon, delta=delta, mu=mu, profile=profile)
 
 
-# --- in words ---------------------------------------------------------------------------------------------
+# --- for one person, as numbers and in sentences -----------------------------------------------------------
 
 PRIORS = (0.01, 0.5)
 FPRS = (0.001, 0.01, 0.1)
@@ -252,15 +300,29 @@ def risk_from_epsilon(
     priors: Sequence[float] = PRIORS,
     fprs: Sequence[float] = FPRS,
 ) -> dict[str, Any]:
-    """What (ε, δ) allows against one person, for any mechanism and, with δ > 0, for a Gaussian one of the same ε.
+    """Compute what (ε, δ) allows against one person.
 
-    Plain JSON values: `belief` for each prior; `tpr` and `ppv` at each FPR; `advantage`; `reconstruction` at baselines
-    of the priors; `gaussian` with μ, advantage and TPRs, or None.
+    Args:
+        epsilon: ε of a guarantee.
+        delta: Its δ.
+        priors: Chances of membership before the model is seen.
+        fprs: False-positive rates of tests.
+
+    Returns:
+        JSON values: `belief` for each prior; `tpr` and `ppv` at each FPR; `advantage`; `reconstruction` at baselines of
+            the priors, all for any mechanism; `gaussian` with μ, advantage and TPRs for a Gaussian mechanism of the
+            same ε, or None at δ = 0.
+
+    Raises:
+        InputError: If a number is out of range.
+
+    >>> risk_from_epsilon(1.0, 1e-5)["belief"][1]
+    {'prior': 0.5, 'belief': 0.731...}
     """
-    e = float(_epsilon(epsilon))
+    e = float(checked_epsilon(epsilon))
     delta = check.delta(delta)
-    p = _prior(priors)
-    x = _numbers("fprs", fprs, 0.0, 1.0, "pass false-positive rates, e.g. 0.01")
+    p = checked_prior(priors)
+    x = numbers_in("fprs", fprs, 0.0, 1.0, "pass false-positive rates, e.g. 0.01")
     tpr = tpr_at_fpr(x, epsilon=e, delta=delta)
     beliefs = belief_from_epsilon(e, prior=p)
     guesses = reconstruction_bound(p, epsilon=e, delta=delta)

@@ -55,9 +55,9 @@ def compare(
     with Progress(len(releases), text) as bar:
         for place, release in enumerate(releases):
             began = time.monotonic()
-            found = nearest(points, space.coordinates(release), workers=workers)
-            first = first or found
-            close.append(found.distance)
+            neighbours = nearest(points, space.coordinates(release), workers=workers)
+            first = first or neighbours
+            close.append(neighbours.distance)
             copies.append(often(own, hashes(release)))
             if parts is not None:
                 columns.append(nearest_by_column(parts, space.parts(release), workers=workers).distance)
@@ -81,7 +81,7 @@ def compare(
 
 
 def alone(space: Space, asked: Rows, workers: int | None) -> FloatArray:
-    """The distance from each record to the nearest other one, whoever was in."""
+    """The distance from each record to the nearest other one, regardless of who was in."""
     points = space.coordinates(asked)
     return nearest(points, points, itself=True, workers=workers).distance
 
@@ -97,7 +97,7 @@ SURE = 100.0  # above any logarithm of a ratio of distances
 
 
 def lone_ratio(asked: Rows, isolation: FloatArray, release: Rows, distance: FloatArray) -> FloatArray:
-    """ln of the distance to the nearest other record over that to the release, for want of references.
+    """ln of the distance to the nearest other record over that to the release, where there are no references.
 
     A record that stands in the release as it is, and that no other record equals, comes before all others.
     """
