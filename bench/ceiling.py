@@ -97,6 +97,15 @@ SHAPES = {
 }
 
 
+POOLS = {  # shape and sizes of a random split, and for how many of the draws
+    ("gauss 1", (1000, 1000)): 1.0,
+    ("gauss 1", (500, 2000)): 1.0,
+    ("gauss 1", (100, 10_000)): 1.0,
+    ("gauss 1", (10_000, 10_000)): 0.1,
+    ("2 % leakers", (1000, 1000)): 1.0,
+}
+
+
 def draw(shape: Shape, seed: int, records: int = RECORDS) -> tuple[np.ndarray, np.ndarray]:
     """Scores and fair coins."""
     rng = np.random.default_rng([seed, 4])
@@ -191,6 +200,17 @@ def main() -> None:
     for name in names:
         lines.append(_row(name, chosen.draws, others))
         print(lines[-1], flush=True)
+    lines += [
+        "",
+        "## A random split",
+        "",
+        "| members + non-members | shape | replace-one | add/remove |",
+        "|---|---|---|---|",
+    ]
+    for (name, sizes), part in POOLS.items():
+        if name in names:
+            lines.append(_pools_row(name, sizes, max(round(chosen.draws * part), 2)))
+            print(lines[-1], flush=True)
     if chosen.write:
         command = (
             f"python bench/ceiling.py --draws {chosen.draws}{f' --peers --peer-draws {given}' * bool(others)} --write"
@@ -210,12 +230,34 @@ def _row(name: str, draws: int, others: dict[str, dict[str, list[float]]]) -> st
     shape = SHAPES[name]
     drawn = [draw(shape, seed) for seed in range(draws)]
     bounds = [np.array([ours(*pair) for pair in drawn]), *(np.array(found[name]) for found in others.values())]
-    best = float(np.mean([ceiling(shape.log_odds(scores), inside) for scores, inside in drawn]))
+    best = [ceiling(shape.log_odds(scores), inside) for scores, inside in drawn]
     means = [float(found.mean()) for found in bounds]
-    ratio = f"{means[0] / best:.3f}" if best else "–"
+    ratio = _ratio(bounds[0], np.array(best)) if np.any(best) else "–"
     above = [f"{np.mean(found > shape.truth):.1%}" if math.isfinite(shape.truth) else "–" for found in bounds]
-    cells = [f"{means[0]:.3f}", f"{best:.3f}", ratio, *(f"{mean:.3f}" for mean in means[1:]), *above]
+    cells = [f"{means[0]:.3f}", f"{np.mean(best):.3f}", ratio, *(f"{mean:.3f}" for mean in means[1:]), *above]
     return f"| {name} | {' | '.join(cells)} |"
+
+
+def _ratio(bounds: np.ndarray, ceilings: np.ndarray) -> str:
+    """The ratio of the means, and its standard error over the draws."""
+    ratio = bounds.mean() / ceilings.mean()
+    error = np.std(bounds - ratio * ceilings) / math.sqrt(len(bounds)) / ceilings.mean()
+    return f"{ratio:.3f} ± {error:.3f}"
+
+
+def _pools_row(name: str, sizes: tuple[int, int], draws: int) -> str:
+    """The mean bounds of a random split, for both kinds of neighbours, with their standard errors."""
+    import dosimeter as dm
+
+    shape, cells = SHAPES[name], []
+    drawn = []
+    for seed in range(draws):
+        rng = np.random.default_rng([seed, 5])
+        drawn.append(dm.Scores(shape.members(rng, sizes[0]), shape.nonmembers(rng, sizes[1])))
+    for neighbours in ("replace", "add/remove"):
+        found = np.array([dm.lower_bound(scores, delta=DELTA, neighbours=neighbours).low for scores in drawn])
+        cells.append(f"{found.mean():.3f} ± {found.std() / math.sqrt(draws):.3f}")
+    return f"| {sizes[0]} + {sizes[1]} | {name} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":
