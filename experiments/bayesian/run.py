@@ -36,8 +36,8 @@ def _measured(name: str, size: str, store: Store | None) -> measure.Kept:
     """What the models of a target showed: in mini trained now, in full what is missing, in quick what there is."""
     if size == "mini":
         with tempfile.TemporaryDirectory() as folder:
-            measure.complete(name, None, file=Path(folder) / "results.json")
-            return measure.read(Path(folder) / "results.json")[name]
+            measure.complete(name, None, folder=Path(folder))
+            return measure.read(Path(folder))[name]
     if size == "full" or name not in measure.read():
         measure.complete(name, store)
     return measure.read()[name]
