@@ -23,11 +23,12 @@ SEED = 5  # of the coins and of the training
 
 @dataclass(frozen=True)
 class Once:
-    """One model, trained on the records that fair coins chose."""
+    """One model, and what its losses show of the records that coins were tossed for."""
 
     title: str
-    records: int
     members: int
+    audited: int
+    """Records that were in or out by a coin."""
     accuracy: float
     """On test records."""
     auc: float
@@ -36,12 +37,19 @@ class Once:
 
 
 def audited(size: str, store: Store | None) -> Once:
-    """Train on half of the records; the signal is the log-odds of each record's own class, without other models."""
+    """Train on all records but those that a coin leaves out, without other models.
+
+    The signal is the log of the probability that the model gives a record's own class.
+    """
     own = CONFIG[size]
     target = named(own, store)
-    coins = fair_coins(own["records"], SEED)
-    ((signals, accuracy),) = target.trained(coins[None], [SEED], store)
+    records = len(target.y)
+    tossed = np.sort(np.random.default_rng(SEED).permutation(records)[: own["audited"]])
+    coins = fair_coins(len(tossed), SEED)
+    members = np.ones(records, bool)
+    members[tossed] = coins
+    ((signals, accuracy),) = target.trained(members[None], [SEED], store, tossed.tolist())
     inside, outside = signals[coins], signals[~coins]
     auc = stats.mannwhitneyu(inside, outside).statistic / (len(inside) * len(outside))
     bound = lower_bound(OneRun(np.asarray(signals, np.float64), coins, SEED), delta=DELTA)
-    return Once(own["title"], len(coins), int(coins.sum()), accuracy, float(auc), bound)
+    return Once(own["title"], int(members.sum()), len(coins), accuracy, float(auc), bound)

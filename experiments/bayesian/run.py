@@ -212,12 +212,13 @@ def one_run(size: str, store: Store | None = None) -> Found:
         }
     row = [
         found.title,
-        f"{found.members} of {found.records}",
+        str(found.members),
+        str(found.audited),
         f"{found.accuracy:.3f}",
         f"{found.auc:.3f}",
         f"ε ≥ {found.bound.low:.2f}",
     ]
-    head = ["target", "trained on", "test accuracy", "AUC of the losses", "ours, 95 %, one run"]
+    head = ["target", "trained on", "audited", "test accuracy", "AUC of the losses", "ours, 95 %, one run"]
     return Found(numbers, {f"{found.title}: one run": markdown(head, [row])})
 
 
