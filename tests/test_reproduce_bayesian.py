@@ -2,6 +2,8 @@
 
 import importlib
 import importlib.util
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -26,18 +28,32 @@ def small(monkeypatch):
 
 
 def test_an_interrupted_run_resumes(small, tmp_path):
-    whole, parts = tmp_path / "whole.json", tmp_path / "parts.json"
-    measure.complete("digits", None, file=whole)
-    measure.complete("digits", None, file=parts, until=0.0)  # stops after its first model
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    measure.complete("digits", None, folder=whole)
+    measure.complete("digits", None, folder=parts, until=0.0)  # stops after its first model
     assert measure.read(parts)["digits"].runs == 1
-    measure.complete("digits", None, file=parts)
+    measure.complete("digits", None, folder=parts)
     first, again = measure.read(whole)["digits"], measure.read(parts)["digits"]
     assert first.runs == again.runs == 6
     assert (first.points, first.coins, first.shadow_in) == (again.points, again.coins, again.shadow_in)
     np.testing.assert_allclose(first.signals, again.signals, atol=1e-3)  # groups of models differ in the last bits
-    before = parts.read_text()
-    measure.complete("digits", None, file=parts)
-    assert parts.read_text() == before
+    before = (parts / "digits.json").read_text()
+    measure.complete("digits", None, folder=parts)
+    assert (parts / "digits.json").read_text() == before
+
+
+def test_two_commands_at_once_do_not_disturb_each_other(tmp_path):
+    kept = measure.Kept([3], [[1]] * 64, [[0.5]] * 64, [0.5] * 64)
+    together = threading.Barrier(2)
+
+    def written(name):
+        together.wait()
+        for _ in range(100):
+            measure.write(name, kept, tmp_path / "results")
+
+    with ThreadPoolExecutor(2) as both:
+        list(both.map(written, ("cifar10", "sst2")))
+    assert measure.read(tmp_path / "results") == {"cifar10": kept, "sst2": kept}
 
 
 def test_the_kept_results_are_those_of_the_coins_and_hold_the_page():

@@ -32,6 +32,7 @@ OTHER_PARTS = {
     "private": {"table1"},
 }
 OTHER_ROWS = {
+    "once.learns": "test accuracy",
     "figure1.overfits": "training accuracy",
     "figure2.elbow": "AUROC",
     "section4.refined_is_better": "training accuracy",
@@ -58,6 +59,8 @@ def bayesian(run, patch):
     kept = run.measure.Kept([0], coins.tolist(), silent, [0.8] * RUNS, coins.tolist(), silent, [0.8] * RUNS)
     patch(run, "_measured", lambda *_: kept)
     patch(run.widths, "forced_by_tests", lambda _: 0.0)
+    nothing = run.once.Once("none", 20, 40, 0.8, 0.5, SimpleNamespace(low=0.0))
+    patch(run.once, "audited", lambda *_: nothing)
 
 
 def epsilon_star(run, patch):

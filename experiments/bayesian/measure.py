@@ -2,7 +2,8 @@
 
 For each target of config.toml: shadow models on random halves choose the challenge points, as in Algorithm 3 of the
 paper; then models are trained on all records, with each point in or out by a coin. What every model showed of the
-points stands in results.json, so that a run may stop at any time and the next one adds to it, on another machine too.
+points stands in results/, a file for each target: a run may stop at any time, the next one adds to it, on another
+machine too, and runs of two targets do not disturb each other.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from dosimeter.estimators.with_assumptions import bayesian  # noqa: E402
 from experiments.bayesian.targets import Target, named  # noqa: E402
 from experiments.shared import announce  # noqa: E402
 
-RESULTS = HERE / "results.json"
+RESULTS = HERE / "results"
 STORE = ROOT / ".reproduce" / "store"
 CONFIG: dict[str, Any] = tomllib.loads((HERE / "config.toml").read_text(encoding="utf-8"))["models"]
 DELTA = 1e-5
@@ -83,27 +84,23 @@ class Kept:
         return lower_bound(OneRun(self.scores().ravel(), np.array(self.coins, bool).ravel(), COIN_SEED), delta=DELTA)
 
 
-def read(file: Path = RESULTS) -> dict[str, Kept]:
+def read(folder: Path = RESULTS) -> dict[str, Kept]:
     """What there is so far, by target."""
-    if not file.exists():
-        return {}
-    return {name: Kept(**entry) for name, entry in json.loads(file.read_text(encoding="utf-8")).items()}
+    files = sorted(folder.glob("*.json"))
+    return {file.stem: Kept(**json.loads(file.read_text(encoding="utf-8"))) for file in files}
 
 
-def write(name: str, kept: Kept, file: Path = RESULTS) -> None:
-    """Put the results of one target into the file, which is written whole or not at all: a line for each model."""
-    known = read(file) | {name: kept}
-    targets = []
-    for title, entry in sorted(known.items()):
-        parts = []
-        for key, value in asdict(entry).items():
-            nested = bool(value) and isinstance(value[0], list)
-            rows = ",\n   ".join(json.dumps(row) for row in value)
-            parts.append(f"  {json.dumps(key)}: " + (f"[\n   {rows}\n  ]" if nested else json.dumps(value)))
-        targets.append(f" {json.dumps(title)}: {{\n" + ",\n".join(parts) + "\n }")
-    part = file.with_suffix(".part")
-    part.write_text("{\n" + ",\n".join(targets) + "\n}\n", encoding="utf-8")
-    part.replace(file)
+def write(name: str, kept: Kept, folder: Path = RESULTS) -> None:
+    """Put the results of one target into its file, which is written whole or not at all: a line for each model."""
+    parts = []
+    for key, value in asdict(kept).items():
+        nested = bool(value) and isinstance(value[0], list)
+        rows = ",\n  ".join(json.dumps(row) for row in value)
+        parts.append(f" {json.dumps(key)}: " + (f"[\n  {rows}\n ]" if nested else json.dumps(value)))
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f"{name}.part"
+    part.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
+    part.replace(folder / f"{name}.json")
 
 
 def shadowed(name: str, target: Target, store: Store | None) -> Kept:
@@ -142,17 +139,17 @@ def challenged(name: str, target: Target, kept: Kept, store: Store | None) -> It
         yield Kept(**{name: list(value) for name, value in found.items()})
 
 
-def complete(name: str, store: Store | None, *, until: float | None = None, file: Path = RESULTS) -> None:
+def complete(name: str, store: Store | None, *, until: float | None = None, folder: Path = RESULTS) -> None:
     """Train what is missing of a target; stops after the model that is at work at the time `until`."""
-    kept = read(file).get(name)
+    kept = read(folder).get(name)
     if kept is not None and kept.runs >= CONFIG[name]["runs"]:
         return
     target = named(CONFIG[name], store)
     if kept is None:
         kept = shadowed(name, target, store)
-        write(name, kept, file)
+        write(name, kept, folder)
     for after in challenged(name, target, kept, store):
-        write(name, after, file)
+        write(name, after, folder)
         if until is not None and time.monotonic() > until:
             return
 

@@ -64,21 +64,25 @@ class Target:
 def named(own: dict[str, Any], store: Store | None) -> Target:
     """Load the records of a target and make ready what trains on them."""
     data = load(own["data"], download=False)
-    part, held = _divided(data, own["records"], own["test"])
+    part, held = _divided(data, own["records"], own["test"], own.get("more", 0))
     if data.task == "text":
         return _texts(own, part, held, store)
     (x, y), test = (_numbers(one) for one in (part, held))
     return Target(x, y, test, network(own["network"], x, 10, **own.get("options", {})), _recipe(own, len(y)))
 
 
-def _divided(data: Dataset, records: int, test: int) -> tuple[Dataset, Dataset]:
-    """Records to train on and test records, drawn from the source's own parts where it has some."""
+def _divided(data: Dataset, records: int, test: int, more: int) -> tuple[Dataset, Dataset]:
+    """Records to train on and test records, drawn from the source's own parts where it has some.
+
+    So many `more` records come from what is left of its test part.
+    """
     if data.raw is None or "split" not in data.raw:
         order = np.random.default_rng(DATA_SEED).permutation(len(data))
         return data.take(np.sort(order[:records])), data.take(np.sort(order[records : records + test]))
     whole = [np.flatnonzero(np.asarray(data.raw["split"]) == part) for part in ("train", "test")]
     drawn = [np.random.default_rng(DATA_SEED).permutation(rows) for rows in whole]
-    return data.take(np.sort(drawn[0][:records])), data.take(np.sort(drawn[1][:test]))
+    chosen = np.concatenate([drawn[0][:records], drawn[1][test : test + more]])
+    return data.take(np.sort(chosen)), data.take(np.sort(drawn[1][:test]))
 
 
 def _numbers(part: Dataset) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:

@@ -57,8 +57,10 @@ def test_less_is_held_at_once(factory, strategy, monkeypatch):
             lambda self, rows, marks: (widths.append(rows.shape[1]), plain(self, rows, marks))[1],
         )
     else:
-        original = torch.nn.Conv2d.forward
-        monkeypatch.setattr(torch.nn.Conv2d, "forward", lambda self, x: (widths.append(len(x)), original(self, x))[1])
+        from dosimeter.training.conv_chain import ConvChain
+
+        original = ConvChain.forward
+        monkeypatch.setattr(ConvChain, "forward", lambda self, x: (widths.append(len(x)), original(self, x))[1])
     for accumulate, most in ((1, 32), (4, 8)):
         widths.clear()
         run(strategy, factory, Recipe(steps=1, batch_size=None, accumulate=accumulate, dp=Privacy(1.0)), [D], [1], None)

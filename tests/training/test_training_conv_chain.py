@@ -6,6 +6,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the engine needs torch: dosimeter[torch]")
 nn = torch.nn
 
+from dosimeter.training import by_record  # noqa: E402
 from dosimeter.training.conv_chain import ConvChain  # noqa: E402
 from dosimeter.training.steps import losses  # noqa: E402
 
@@ -56,6 +57,31 @@ def data(channels, count, classes=3, whole=False):
     if whole:  # equal numbers meet in every pooling
         x = np.round(x)
     return torch.from_numpy(x), torch.from_numpy(rng.integers(0, classes, count))
+
+
+@pytest.mark.parametrize("piece", [1, 2**24])
+@pytest.mark.parametrize("layout", ["contiguous_format", "channels_last"])
+@pytest.mark.parametrize("name", [*CHAINS, *COLOURED])
+def test_clipped_sums_are_those_of_one_record_after_another(name, layout, piece, monkeypatch):
+    monkeypatch.setattr(by_record, "PIECE", piece)
+    torch.manual_seed(1)
+    module = {**CHAINS, **COLOURED}[name]().double()
+    x, y = data(3 if name in COLOURED else 1, 9, 2 if name == "one logit" else 3)
+    chain = ConvChain.read(module, x[:1], by_record=True)
+    assert chain is not None
+    singles = [
+        torch.autograd.grad(losses(module(x[at : at + 1]), y[at : at + 1]).sum(), list(module.parameters()))
+        for at in range(len(x))
+    ]
+    norms = [sum(part.square().sum() for part in single).sqrt() for single in singles]
+    clip = float(torch.stack(norms).median())  # some are clipped and some are not
+    module.to(memory_format=getattr(torch, layout))
+    found = chain.clipped_sum(x.contiguous(memory_format=getattr(torch, layout)), y, clip)
+    for at, ours in enumerate(found):
+        want = sum(single[at] * min(1.0, clip / norm) for single, norm in zip(singles, norms, strict=True))
+        assert torch.allclose(ours, want, rtol=1e-10, atol=1e-13)
+    nothing = chain.clipped_sum(x[:0], y[:0], clip)
+    assert all(not part.any() and part.shape == ours.shape for part, ours in zip(nothing, found, strict=True))
 
 
 @pytest.mark.parametrize("count", [1, 9])

@@ -98,11 +98,11 @@ def test_as_the_regression_in_numpy():
 
 
 def test_chunks_of_per_example_gradients_add_up(monkeypatch):
-    from dosimeter.training import convolutional, functional
+    from dosimeter.training import by_record, functional
 
     recipe = Recipe(epochs=1, batch_size=20, dp=Privacy(1.0, 0.2))
     chosen = np.ones((2, 60), bool)
-    for strategy, module, limit in (("functional", functional, "GRADIENTS"), ("convolutional", convolutional, "PIECE")):
+    for strategy, module, limit in (("functional", functional, "GRADIENTS"), ("convolutional", by_record, "PIECE")):
         found = []
         for size in (1, 2**24):
             monkeypatch.setattr(module, limit, size)

@@ -26,6 +26,7 @@ from dosimeter.training.recipe import Model, Recipe
 LOOPS = "2"  # raise it when the training loops give other numbers: stored models are then trained again
 DENSE_LOOPS = "4"  # the same for dense networks
 IMAGE_LOOPS = "3"  # and for others on images
+PRIVATE_IMAGE_LOOPS = "4"  # and for convolutional ones with DP-SGD
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def train_many(
         engine="inline" if inside else engine,
         workers=picked.workers if workers is not None or engine == "local" else None,
         store=store,
-        version=_version(picked.strategy, x),
+        version=_version(picked.strategy, x, private=recipe.dp is not None),
         timeout=None if inside else timeout,
         memory=memory,
         progress=progress,
@@ -176,8 +177,9 @@ def _alone(picked: Plan) -> Plan:
     return replace(picked, workers=1, reason=reason)
 
 
-def _version(strategy: str, x: npt.NDArray[Any]) -> str:
-    loops = DENSE_LOOPS if strategy == "dense" else IMAGE_LOOPS if x.ndim == 4 else LOOPS
+def _version(strategy: str, x: npt.NDArray[Any], *, private: bool) -> str:
+    images = PRIVATE_IMAGE_LOOPS if private and strategy == "convolutional" else IMAGE_LOOPS
+    loops = DENSE_LOOPS if strategy == "dense" else images if x.ndim == 4 else LOOPS
     return f"{loops}, torch {torch_module().__version__}, numpy {np.__version__}"
 
 

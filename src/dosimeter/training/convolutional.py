@@ -1,16 +1,17 @@
 """Convolutional networks: one model at a time, channels last; per-example norms from layer inputs and output gradients.
 
-On a CPU neither vmap nor unfolded products are faster than the convolutions themselves, so the gain is in the memory
-layout, in a backward pass by hand where the network is a plain chain (conv_chain.py) and, with DP, in never holding the
-gradients of single records of all layers at once: the backward pass gives δ at the output of every layer, each layer's
-norms come from its input and δ (one layer at a time), and the clipped sum is the ordinary weight gradient of δ scaled
-by the record's factor.
+On a CPU vmap is not faster than the convolutions themselves, so the gain is in the memory layout, in a pass by hand
+where the network is a plain chain (conv_chain.py) and, with DP, in never holding the gradients of single records of
+all layers at once: the backward pass gives δ at the output of every layer, and each layer's norms and clipped sum come
+from its input and δ (by_record.py).
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from dosimeter.training.by_record import ByRecord, clipped
 from dosimeter.training.chain import obstacle, torch_module
 from dosimeter.training.conv_chain import ConvChain
 from dosimeter.training.devices import forward
@@ -18,8 +19,6 @@ from dosimeter.training.draws import Draws
 from dosimeter.training.neighbour import Neighbour, Transcript
 from dosimeter.training.recipe import Recipe
 from dosimeter.training.steps import Private, divisible, log, losses, move, on, optimiser, parts, set_rate
-
-PIECE = 2**24  # numbers of one layer's unfolded inputs and gradients that are held at once
 
 
 def has_none(module: Any) -> str | None:
@@ -70,8 +69,10 @@ def train(
     """Train modules one after another, in place."""
     torch = torch_module()
     x, y = data
-    own = recipe.dp is not None or recipe.precision == "bf16"  # autograd has it: the chain knows one type of numbers
-    chains = [None if own or obstacle(module) else ConvChain.read(module, x[:2]) for module in modules]
+    mixed, private = recipe.precision == "bf16", recipe.dp is not None  # the chain knows one type of numbers
+    chains = [
+        None if mixed or obstacle(module) else ConvChain.read(module, x[:2], by_record=private) for module in modules
+    ]
     best = torch.channels_last if chains[0] is not None else layout(modules[0], x[:2])
     x = x.contiguous(memory_format=best)
     transcripts = []
@@ -97,20 +98,26 @@ def _train(
     optimise = optimiser(parameters, recipe)
     watch = log(recipe, [draws], neighbour, (x, y), parameters)
     private = ghost = None
+    clipped_sum: Any = None
     if recipe.dp is not None:
-        private, ghost = Private(parameters, recipe, draws, watch), Ghost(module, recipe.dp.clip, ask)
+        private, clip = Private(parameters, recipe, draws, watch), recipe.dp.clip
+        if by_hand is None:
+            ghost = Ghost(module, clip, ask)
+            clipped_sum = ghost.clipped_sum
+        else:
+            clipped_sum = partial(by_hand.clipped_sum, clip=clip)
     try:
         for step, batch in enumerate(draws.batches()):
             xs, ys, rows = draws.fetch(x, y, on(batch, x))
             optimise.zero_grad()
-            if by_hand is not None:
+            if private is not None:
+                private.step(lambda at, xs=xs, ys=ys: clipped_sum(xs[at], ys[at]), rows)
+            elif by_hand is not None:
                 for part in parts(rows, recipe.accumulate):
                     by_hand.add_gradients(xs.index_select(0, part), ys.index_select(0, part), len(rows))
-            elif private is None:
+            else:
                 for part in parts(rows, recipe.accumulate):
                     losses(ask(xs[part]), ys[part]).sum().div(len(rows)).backward()
-            else:
-                private.step(lambda at, ghost=ghost, xs=xs, ys=ys: ghost.clipped_sum(xs[at], ys[at]), rows)
             set_rate(optimise, rates, step)
             move(optimise, parameters)
     finally:
@@ -162,64 +169,9 @@ class Ghost:
                 parameter.requires_grad_(True)
         with torch.no_grad():
             # In the type of the parameters: a norm that is rounded to bfloat16 would let a record move the sum too far.
-            kept = [
-                (part, self.seen[part][0].to(part.weight.dtype), delta.to(part.weight.dtype))
+            layers = [
+                ByRecord(part, self.seen[part][0].to(part.weight.dtype), delta.to(part.weight.dtype))
                 for part, delta in zip(parts, deltas, strict=True)
             ]
-            squares = x.new_zeros(len(x))
-            for part, a, delta in kept:
-                squares += _squared_norms(part, a, delta)
-            factor = (self.clip / squares.sqrt()).clamp_(max=1.0)
-            found: dict[Any, Any] = {}
-            for part, a, delta in kept:
-                scaled = delta * factor.view(-1, *[1] * (delta.ndim - 1))
-                found[part.weight], bias = _sums(part, a, scaled)
-                if part.bias is not None:
-                    found[part.bias] = bias
             self.seen.clear()
-            return [found.get(p, torch.zeros_like(p)) for p in parameters]
-
-
-def _squared_norms(part: Any, a: Any, delta: Any) -> Any:
-    """‖∂loss/∂(weight, bias)‖² of each record."""
-    torch = torch_module()
-    if type(part) is torch.nn.Linear and a.ndim == 2:
-        return delta.square().sum(1) * (a.square().sum(1) + (part.bias is not None))
-    size = part.weight.numel() + (a[0].numel() * part.weight[0, 0].numel() if a.ndim == 4 else 0)
-    chunk = max(1, PIECE // size)
-    found = []
-    for at in range(0, len(a), chunk):
-        piece, error = a[at : at + chunk], delta[at : at + chunk]
-        if type(part) is torch.nn.Linear:  # a row for each position
-            piece, error = piece.flatten(1, -2), error.flatten(1, -2)
-            square = torch.bmm(error.transpose(1, 2), piece).square().sum((1, 2))
-            bias = error.sum(1).square().sum(1)
-        else:
-            columns = torch.nn.functional.unfold(piece, part.kernel_size, part.dilation, part.padding, part.stride)
-            grouped = columns.view(len(piece) * part.groups, -1, columns.shape[2])
-            error = error.reshape(len(piece) * part.groups, -1, columns.shape[2])
-            square = _conv_squares(torch, grouped, error).view(len(piece), -1).sum(1)
-            bias = error.view(len(piece), -1, columns.shape[2]).sum(2).square().sum(1)
-        found.append(square + bias if part.bias is not None else square)
-    return torch.cat(found)
-
-
-def _conv_squares(torch: Any, columns: Any, error: Any) -> Any:
-    """‖δ Uᵀ‖² of each record, by the product or by the two Gram matrices, whichever is less work."""
-    inputs, places, outputs = columns.shape[1], columns.shape[2], error.shape[1]
-    if places * (inputs + outputs) < inputs * outputs:  # Li et al., arXiv:2110.05679, Eq. (4)
-        return (columns.transpose(1, 2).bmm(columns) * error.transpose(1, 2).bmm(error)).sum((1, 2))
-    return error.bmm(columns.transpose(1, 2)).square().sum((1, 2))
-
-
-def _sums(part: Any, a: Any, delta: Any) -> tuple[Any, Any]:
-    """Gradients of weight and bias for δ at the output."""
-    torch = torch_module()
-    if type(part) is torch.nn.Linear:
-        rows = delta.flatten(0, -2)
-        return rows.T @ a.flatten(0, -2), rows.sum(0)
-    _, weight, bias = torch.ops.aten.convolution_backward(
-        *(delta, a, part.weight, [part.out_channels], part.stride, part.padding, part.dilation),
-        *(False, [0, 0], part.groups, [False, True, True]),
-    )
-    return weight, bias
+            return clipped(layers, self.clip, parameters)
