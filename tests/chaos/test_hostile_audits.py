@@ -86,7 +86,7 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def honest() -> dict:
     rng = np.random.default_rng(5)
-    audit = audit_scores(Scores(rng.normal(9, 1, 50), rng.normal(0, 1, 50)))
+    audit = audit_scores(Scores(rng.normal(9, 1, 45), rng.normal(0, 1, 45)))
     assert audit.headline.low > 5 and verify(audit).valid
     return json.loads(audit.to_json())
 

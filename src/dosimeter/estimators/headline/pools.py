@@ -45,6 +45,7 @@ _RARE = 2.0  # expected rare labels on either side of a table
 _SCARCE = 400  # members, or non-members: with fewer, tables may hold fewer of them, but are predicted less well
 _GAIN = 0.1  # standard deviations that a new test must be expected to gain: it costs what it reveals
 _SIZE_STEPS = (0.5, 1, 2)  # of tables, from one cell to the next
+_COARSER = 0.2  # standard deviations that larger tables must be expected to gain over smaller ones that δ costs nothing
 _PLANNED = 0.85  # of an odds ratio: where a cut is asked what δ takes from it
 _STEPS = (0.4, 0.7, 1.0)  # of the first design
 _HALVINGS = 14  # of the range of log-odds, to find where they are centred
@@ -327,19 +328,16 @@ class _Search:
         sizes = SIZES if size is None else tuple(max(round(size * by), SIZES[0]) for by in _SIZE_STEPS)
         share, best, most = float(view.shares[BOTH]), None, -math.inf
         base, rare = self.learner.base, _RARE * self.plenty
-        for least, pairings in layouts(self.bins, view, design, sizes if self.pays else SIZES[:1], base, rare):
+        for least, pairings in layouts(self.bins, view, design, sizes, base, rare):
             plan = _PoolPlan(pairings, least, 0, share)
-            if not self.pays:
-                return plan
             tables = self._predicted(plan, view)
             if not tables.rows:
                 continue
-            plan = plan._replace(allowance=self._allowance(tables, planned_at, share))
+            if self.pays:
+                plan = plan._replace(allowance=self._allowance(tables, planned_at, share))
             score = Tables(tables.rows, plan.allowance).score(max(planned_at, design))
-            if score > most:
+            if best is None or score > most + (0.0 if best.allowance else _COARSER):
                 best, most = plan, score
-            if not plan.allowance:  # larger tables have less to gain
-                break
         return best
 
     def _predicted(self, plan: _PoolPlan, view: View) -> Tables:
