@@ -141,6 +141,9 @@ def _fit_and_score(name: str, views: Views, member: BoolArray, train: IntArray, 
     if isinstance(features, np.ndarray) and features.shape[1] > MOST_COLUMNS[name]:
         features = features[:, _telling_columns(views.linear[train], y, MOST_COLUMNS[name])]
     x, held = features[train], features[test]
+    if not isinstance(x, np.ndarray):  # words that the training rows lack would have coefficient 0
+        filled = np.unique(x.indices)
+        x, held = x[:, filled], held[:, filled]
     if name == "linear":
         model: Any = LogisticRegression(C=1.0, max_iter=200)
     else:
