@@ -19,7 +19,7 @@ from scipy.special import ndtri
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
 from dosimeter.audits.shift.records import TEXT_CHARACTERS, WORD, standardised
-from dosimeter.estimators.limits import auc_with_error
+from dosimeter.estimators.limits import auc_with_error, average_ranks
 from dosimeter.evidence import Scores
 
 MOST_COLUMNS = {"linear": 256, "trees": 64}
@@ -177,9 +177,7 @@ def rank_sum_p_value(
     replacement (Hoeffding 1963, Theorem 4), may prove less: below 1 / (1 + B) it alone decides, so the p-value stays
     valid.
     """
-    from scipy.stats import rankdata
-
-    ranks = rankdata(values) - (values.size + 1) / 2
+    ranks = average_ranks(values) - (values.size + 1) / 2
     few = min(int(inside.sum()), int((~inside).sum()))
     if 2 * inside.sum() > values.size:  # the smaller kind is drawn: fewer numbers, the same test
         inside, ranks = ~inside, -ranks
