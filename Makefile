@@ -16,6 +16,9 @@ SUITE := OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 RAY_gcs_server_po
 # Two processes; the tests of one file stay in one of them, so that what they share is made once.
 SHARED := -n 2 --dist loadfile --no-loadscope-reorder
 
+# The suite starts hundreds of processes; without files of bytecode each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-core coverage chaos lint bench docs notebooks dist journeys reproduce coverage-table tables picture clean
 
 # The stamps depend on pyproject.toml, so a changed dependency installs again.
