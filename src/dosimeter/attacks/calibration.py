@@ -132,7 +132,7 @@ def _by_trees(signals: FloatArray, inputs: FloatArray, classes: IntArray, same: 
             usual[inside] = np.median(signals)
             continue
         trees = HistGradientBoostingRegressor(
-            loss="absolute_error",  # the median, of a leaf too; asked for as a quantile it takes twice as long
+            loss="absolute_error",  # the median, of a leaf too; asked for as a quantile it takes longer
             max_iter=60,
             max_leaf_nodes=15,
             max_bins=63,
