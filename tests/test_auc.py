@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import rankdata
 
 from dosimeter import Scores
-from dosimeter.estimators.limits import auc_with_error
+from dosimeter.estimators.limits import auc_with_error, average_ranks
 
 
 @settings(max_examples=60, deadline=None)
@@ -43,3 +44,15 @@ def test_perfect_separation_and_constants_have_an_error(m: int, n: int) -> None:
         found, error = auc_with_error(Scores(members, np.zeros(n)))
         assert found == auc
         assert error >= 0.3 / few if auc != 0.5 else error >= 0.4 / math.sqrt(few)
+
+
+@pytest.mark.parametrize("values", [[], [2.0], [3.0, 3.0], [np.inf, -np.inf, 0.0, -0.0, np.inf]])
+def test_ranks_are_those_of_scipy_at_the_corners(values):
+    np.testing.assert_array_equal(average_ranks(np.array(values)), rankdata(np.array(values)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(-4, 4), max_size=40))
+def test_ranks_are_those_of_scipy(values):
+    array = np.array(values, float)
+    np.testing.assert_array_equal(average_ranks(array), rankdata(array))

@@ -5,6 +5,7 @@ import inspect
 import re
 import tomllib
 from collections import Counter, defaultdict
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -15,9 +16,14 @@ import dosimeter
 ROOT = Path(__file__).parent.parent
 SOURCE = Path(dosimeter.__file__).parent
 FILES = {path.relative_to(SOURCE).as_posix(): path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")}
-TREES = {name: ast.parse(text) for name, text in FILES.items()}
 UPPER = {name: text for name, text in FILES.items() if name.startswith(("audits/", "report/"))}
 AUDITS = [name for name in dosimeter.__all__ if name.startswith("audit_")]
+
+
+@cache
+def trees():
+    """The syntax trees of all files: two seconds that only the process that runs these tests should take."""
+    return {name: ast.parse(text) for name, text in FILES.items()}
 
 
 def functions(tree):
@@ -30,7 +36,7 @@ def test_files_have_at_most_450_lines():
 
 def test_functions_have_at_most_80_lines_besides_their_docstring():
     long = {}
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         for node in functions(tree):
             first = node.body[0]
             text = first.end_lineno - first.lineno + 1 if ast.get_docstring(node) is not None else 0
@@ -66,7 +72,7 @@ def test_audits_have_few_parameters_and_one_default_of_delta(name):
 def test_workers_is_the_word_everywhere():
     named = {
         f"{name}: {argument.arg}"
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         for node in functions(tree)
         for argument in chain(node.args.args, node.args.kwonlyargs)
         if argument.arg in ("processes", "n_jobs", "num_workers")
@@ -80,7 +86,7 @@ VAGUE = {"found", "way", "ways", "lesson", "taught", "contest", "witness"}
 
 def test_names_of_audits_and_pages_say_what_things_are():
     names = set()
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         if name in UPPER:
             for node in ast.walk(tree):
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -99,7 +105,7 @@ TWICE = {"Entry": {"audits/board", "engine"}}
 
 def test_a_class_name_stands_once():
     places = defaultdict(list)
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(name.rpartition("/")[0])
@@ -117,7 +123,7 @@ def test_nothing_changes_the_search_path_for_good_or_dispatches_by_signature():
 
 def test_there_is_one_of_each():
     defined = Counter()
-    for tree in TREES.values():
+    for tree in trees().values():
         for node in tree.body:
             if isinstance(node, ast.FunctionDef):
                 defined[node.name] += 1

@@ -18,7 +18,13 @@ def run(code):
 
 
 @pytest.mark.parametrize(
-    "module", ["dosimeter", "dosimeter.estimators.with_assumptions", "dosimeter.audits.scores.run"]
+    "module",
+    [
+        "dosimeter",
+        "dosimeter.estimators.with_assumptions",
+        "dosimeter.audits.scores.run",
+        "dosimeter.audits.model, dosimeter.audits.training, dosimeter.audits.gradients, dosimeter.audits.synthetic",
+    ],
 )
 def test_nothing_heavy_comes_along(module):
     loaded = run(f"import sys, {module}; print(*(n for n in {HEAVY!r} if n in sys.modules))")

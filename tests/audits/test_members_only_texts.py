@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dosimeter import InputError, audit_members_only
-from dosimeter.attacks.stacked import Content, content_scores
+from dosimeter.attacks.stacked import Content, WordClassifier, content_scores, hashed
 
 pytestmark = pytest.mark.slow
 
@@ -76,3 +76,19 @@ def test_small_classes_are_refused():
     few = members[0], np.where(np.arange(400) < 12, 2, members[1])
     with pytest.raises(InputError, match=r"class 2 has . members, and the generator needs at least 20"):
         audit_members_only(lambda X: np.zeros((len(X), 3)), few)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_classifier_of_words_is_the_one_on_all_columns(classes):
+    """A second route: scikit-learn on every hashed column, also on words that the training texts lack."""
+    from sklearn.linear_model import LogisticRegression
+
+    texts, _ = labelled(120, 5)
+    y = np.arange(120) % classes
+    parts = texts, [*labelled(40, 6)[0], "zebra quagga", ""]
+    seen, asked = (hashed(Content("text", part, None))[:, : 1 << 14] for part in parts)
+    short, whole = WordClassifier().fit(seen, y), LogisticRegression(C=10.0, max_iter=200).fit(seen, y)
+    assert short.columns.size < seen.shape[1] / 20
+    np.testing.assert_array_equal(short.classes_, whole.classes_)
+    np.testing.assert_allclose(short.decision_function(asked), whole.decision_function(asked), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(short.predict_proba(asked), whole.predict_proba(asked), rtol=0, atol=1e-6)

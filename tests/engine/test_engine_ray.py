@@ -199,13 +199,17 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_cluster(tmp_path):
     assert store.verify() == []
 
 
+# Ray's client tries three times, and waits 5, 10 and 15 s unless told otherwise.
+QUICK = {"RAY_CLIENT_INITIAL_CONNECTION_TIMEOUT_S": "1", "RAY_CLIENT_MAX_CONNECTION_TIMEOUT_S": "1"}
+
+
 @pytest.mark.slow
 def test_a_cluster_that_is_not_there():
     code = (
         "import engine_jobs as jobs; from dosimeter.engine import Task, run;"
         "list(run(jobs.draw, [Task('t', {}, 0)], engine='ray://127.0.0.1:1', progress=False))"
     )
-    environment = {**os.environ, "PYTHONPATH": jobs.PYTHONPATH, "RAY_CLIENT_MAX_CONNECT_ATTEMPTS": "1"}
+    environment = {**os.environ, "PYTHONPATH": jobs.PYTHONPATH, **QUICK}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=300, check=False
     )

@@ -109,10 +109,11 @@ class TestNotebook:
 
     @pytest.mark.slow
     def test_every_chart_of_the_page_can_be_drawn_alone(self, audit):
-        names = tuple(charts(audit))
+        page = charts(audit)
+        names = tuple(page)
         assert audit.plots == names and names
-        for name in names:
-            drawn, expected = audit.plot(name).to_dict(), charts(audit)[name]
+        for name, expected in page.items():
+            drawn = audit.plot(name).to_dict()
             assert {key: drawn[key] for key in expected if key != "config"} == {
                 key: value for key, value in expected.items() if key != "config"
             }

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import special
 
 from dosimeter._validate import FloatArray, InputError, IntArray
-from dosimeter.attacks.stacked import Content, boosted, has_torch, hashed, principal, quiet_fit
+from dosimeter.attacks.stacked import Content, WordClassifier, boosted, has_torch, hashed, principal, quiet_fit
 
 HELD_OUT = 0.2  # of the records, to say how good the labels are
 MOST_CLASSES = 1000
@@ -60,9 +60,7 @@ def _chances(train: Content, asked: tuple[Content, Content], classes: int, seed:
     bare = _bare(train)
     fitted: Any
     if train.kind == "text":
-        from sklearn.linear_model import LogisticRegression
-
-        fitted, seen = LogisticRegression(C=10.0, max_iter=200), hashed(bare)
+        fitted, seen = WordClassifier(), hashed(bare)
         views = [hashed(part) for part in asked]
     elif train.kind == "image":
         fitted, seen = boosted(seed, leaves=31, rounds=120), principal(bare, bare)[0]

@@ -237,18 +237,27 @@ def band_limits(k: npt.ArrayLike, n: int, alpha: float) -> FloatArray:
 # --- the whole curve ---------------------------------------------------------------------------------------
 
 
+def average_ranks(values: FloatArray) -> FloatArray:
+    """The ranks of values from 1 on; equal ones share the mean of theirs. scipy.stats takes a second to import."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))[: values.size]
+    end = np.append(first[1:], values.size)[: first.size]
+    ranks = np.empty(values.size)
+    ranks[order] = np.repeat((first + end + 1) / 2, end - first)
+    return ranks
+
+
 def auc_with_error(scores: Scores) -> tuple[float, float]:
     """The AUC and its standard error (DeLong, DeLong and Clarke-Pearson 1988), asymptotic.
 
     Where all placements agree (perfect separation, or all scores equal) that error is 0, which is not a measure of
     anything; a binomial error with half a miss added to the smaller side stands in for it.
     """
-    from scipy.stats import rankdata  # slow to import, and only some audits need it
-
     m, n = scores.members.size, scores.nonmembers.size
-    both = rankdata(np.concatenate([scores.members, scores.nonmembers]))
-    above = (both[:m] - rankdata(scores.members)) / n
-    below = 1 - (both[m:] - rankdata(scores.nonmembers)) / m
+    both = average_ranks(np.concatenate([scores.members, scores.nonmembers]))
+    above = (both[:m] - average_ranks(scores.members)) / n
+    below = 1 - (both[m:] - average_ranks(scores.nonmembers)) / m
     auc = float(above.mean())
     variance = (above.var(ddof=1) / m if m > 1 else 0.25) + (below.var(ddof=1) / n if n > 1 else 0.25)
     if variance <= 1e-15:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from dosimeter._validate import InputError
 from dosimeter.accounting import Composition, DpSgd, Gaussian, Neighbours, account
@@ -117,10 +117,10 @@ def noise_seen(seen: Transcripts, confidence: float) -> tuple[NoiseSeen | None, 
         return None, []
     unit = seen.projections[differ] / (seen.distances[differ] * seen.deviations[differ])
     total, level = float(np.square(unit).sum()), (1 - confidence) / 2
-    low, high = (math.sqrt(total / stats.chi2.ppf(share, count)) for share in (1 - level, level))
+    low, high = (math.sqrt(total / special.chdtri(count, share)) for share in (level, 1 - level))
     ratio = math.sqrt(total / count)
     measured = NoiseSeen(count, ratio, low, plain(high), confidence)
-    little, much = stats.chi2.cdf(total, count), stats.chi2.sf(total, count)
+    little, much = special.chdtr(count, total), special.chdtrc(count, total)
     told = (
         f"along the difference of the data sets the noise had {ratio:.3g} times the deviation that the runs state, "
         f"which the stated noise does in fewer than 1 of {1 / RARE:.0f} audits"

@@ -22,6 +22,7 @@ from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.attacks.stacked import (
     Content,
     Scored,
+    WordClassifier,
     answers,
     boosted,
     class_columns,
@@ -351,25 +352,27 @@ def _classifier(content: Content, codes: IntArray, classes: int, seed: int, vari
         logits = image_classifier(content.records, codes, classes=classes, seed=seed, epochs=epochs)
         return lambda asked: logits(asked.records)
     if content.kind == "text":
-        from sklearn.feature_extraction.text import HashingVectorizer
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import make_pipeline
-
-        model: Any = make_pipeline(HashingVectorizer(ngram_range=(1, 2)), LogisticRegression(C=10.0, max_iter=200))
-        x: Any = content.records
+        model: Any = WordClassifier()
     else:
         model = _tabular(seed, variant % 4) if content.kind == "tabular" else _dense(seed)
-        x = content.records.reshape(len(content), -1)
     from threadpoolctl import threadpool_limits
 
-    quiet_fit(model, x, codes)
+    quiet_fit(model, _rows(content), codes)
 
     def logits_of(asked: Content) -> FloatArray:
-        rows = asked.records if asked.kind == "text" else asked.records.reshape(len(asked), -1)
         with threadpool_limits(1):
-            return np.log(np.maximum(model.predict_proba(rows), 1e-12))
+            return np.log(np.maximum(model.predict_proba(_rows(asked)), 1e-12))
 
     return logits_of
+
+
+def _rows(content: Content) -> Any:
+    """A row for each record: its hashed words and pairs of words, or all its numbers."""
+    if content.kind != "text":
+        return content.records.reshape(len(content), -1)
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    return HashingVectorizer(ngram_range=(1, 2)).transform(content.records)
 
 
 def _tabular(seed: int, variant: int) -> Any:

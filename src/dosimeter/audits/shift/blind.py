@@ -19,7 +19,7 @@ from scipy.special import ndtri
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
 from dosimeter.audits.shift.records import TEXT_CHARACTERS, WORD, standardised
-from dosimeter.estimators.limits import auc_with_error
+from dosimeter.estimators.limits import auc_with_error, average_ranks
 from dosimeter.evidence import Scores
 
 MOST_COLUMNS = {"linear": 256, "trees": 64}
@@ -141,6 +141,9 @@ def _fit_and_score(name: str, views: Views, member: BoolArray, train: IntArray, 
     if isinstance(features, np.ndarray) and features.shape[1] > MOST_COLUMNS[name]:
         features = features[:, _telling_columns(views.linear[train], y, MOST_COLUMNS[name])]
     x, held = features[train], features[test]
+    if not isinstance(x, np.ndarray):  # words that the training rows lack would have coefficient 0
+        filled = np.unique(x.indices)
+        x, held = x[:, filled], held[:, filled]
     if name == "linear":
         model: Any = LogisticRegression(C=1.0, max_iter=200)
     else:
@@ -174,9 +177,7 @@ def rank_sum_p_value(
     replacement (Hoeffding 1963, Theorem 4), may prove less: below 1 / (1 + B) it alone decides, so the p-value stays
     valid.
     """
-    from scipy.stats import rankdata
-
-    ranks = rankdata(values) - (values.size + 1) / 2
+    ranks = average_ranks(values) - (values.size + 1) / 2
     few = min(int(inside.sum()), int((~inside).sum()))
     if 2 * inside.sum() > values.size:  # the smaller kind is drawn: fewer numbers, the same test
         inside, ranks = ~inside, -ranks

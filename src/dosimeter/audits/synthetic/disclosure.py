@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
 from dosimeter.audits.synthetic.nearest import Nearest, nearest
@@ -64,11 +63,13 @@ def disclosure(inside: BoolArray, outside: BoolArray, confidence: float, *, exac
 
     Where one coin decides about several tries there is no such test: they come together.
     """
+    from scipy.stats import hypergeom  # slow to import
+
     a, b, n, m = int(inside.sum()), int(outside.sum()), inside.size, outside.size
     share = (1 - confidence) / 2  # each of the two limits may miss with half of what is left
     low = float(clopper_pearson_limits(np.array([a]), np.array([n]), share)[0][0])
     high = float(clopper_pearson_limits(np.array([b]), np.array([m]), share)[1][0])
-    p_value = float(stats.hypergeom.sf(a - 1, n + m, a + b, n))
+    p_value = float(hypergeom.sf(a - 1, n + m, a + b, n))
     return Disclosure(a, n, b, m, a / n - b / m, low - high, min(1.0, p_value) if exact else None)
 
 

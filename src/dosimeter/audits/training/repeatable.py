@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.special import log_softmax
-from scipy.stats import rankdata
 
 from dosimeter import _validate as check
 from dosimeter._persons import Persons, persons
@@ -23,6 +22,7 @@ from dosimeter.attacks.white_box import WhiteBox
 from dosimeter.engine import RunOptions
 from dosimeter.engine.options import RunKeywords
 from dosimeter.engine.work import cores
+from dosimeter.estimators.limits import average_ranks
 from dosimeter.models.outputs import Kind, checked, infer_kind, losses_of
 from dosimeter.records import class_codes, count, fingerprint, joined, pair, take
 from dosimeter.training import Observed, Recipe, arguments, train_foreign, train_many
@@ -53,7 +53,7 @@ def agreement(outputs: npt.NDArray[Any], labels: IntArray) -> float | None:
     columns = np.stack([-outputs, outputs], axis=1) if outputs.ndim == 1 else outputs
     if outputs.ndim == 2 and (columns.min() < 0 or columns.max() > 1):
         columns = log_softmax(columns.astype(np.float64), axis=1)
-    ranks = rankdata(columns, axis=0)
+    ranks = np.stack([average_ranks(column) for column in columns.T], axis=1)
     shares = np.bincount(labels, minlength=ranks.shape[1]) / count
     deviations = ranks - (ranks @ shares)[:, None]
     variance = count / (count - 1) * float((deviations**2 @ shares).sum())
