@@ -763,7 +763,7 @@ class TestTorch:
 @pytest.mark.slow
 def test_members_only_is_shown(tmp_path):
     (tmp_path / "audit.toml").write_text(
-        'audit = "members-only"\n[data]\nname = "breast_cancer"\n[model]\n'
+        'audit = "members-only"\n[data]\nname = "digits"\n[model]\n'
         'sklearn = "sklearn.ensemble.RandomForestClassifier"\noptions = { n_estimators = 10 }\n'
     )
     done = subprocess.run(
