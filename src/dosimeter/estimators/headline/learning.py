@@ -220,22 +220,23 @@ class View(NamedTuple):
         return np.asarray(kept / kept.sum())
 
 
-class _Shapes:
-    """Shapes of neighbouring bins with their prior, and what the labels of these bins say of them."""
+class _Predictions:
+    """What shapes of neighbouring bins predict, with their prior; no label has a part in it."""
 
-    def __init__(self, bins: Bins, shapes: FloatArray, prior: FloatArray, share: float) -> None:
-        self.base = math.log(share / (1 - share))
-        self._records, self._shapes = bins.records.astype(float), shapes
-        log_odds = shapes + self.base
-        normaliser = np.logaddexp(0, log_odds)
-        self.member = special.expit(log_odds)
-        p = self.member
-        each = p * (log_odds - math.log(share)) - normaliser + (p - 1) * math.log1p(-share)
-        self.divergence = np.asarray(each @ self._records)  # Kullback–Leibler, from "no leak", over all records
-        self.prior = prior
-        each = bins.members * log_odds - bins.records * normaliser
-        self._log_likelihood = np.concatenate([np.zeros((len(each), 1)), np.cumsum(each, 1)], 1)
+    def __init__(self, shapes: FloatArray, prior: FloatArray, records: FloatArray, share: float) -> None:
+        self.prior, self._shapes, self._records, self._share = prior, shapes, records, share
+        self.log_odds = shapes + math.log(share / (1 - share))
+        smaller = np.exp(-np.abs(self.log_odds))
+        self.normaliser = np.maximum(self.log_odds, 0.0) + np.log1p(smaller)
+        self.member = np.where(self.log_odds > 0, 1.0, smaller) / (1 + smaller)
         self._log_power: dict[int, FloatArray] = {}
+
+    @cached_property
+    def divergence(self) -> FloatArray:
+        """Kullback–Leibler, from "no leak", over all records."""
+        share, p = self._share, self.member
+        each = p * (self.log_odds - math.log(share)) - self.normaliser + (p - 1) * math.log1p(-share)
+        return np.asarray(each @ self._records)
 
     @cached_property
     def _leaning(self) -> FloatArray:
@@ -244,11 +245,6 @@ class _Shapes:
     @cached_property
     def _right(self) -> FloatArray:
         return np.asarray(special.expit(self._leaning))
-
-    def log_weights(self, low: int, high: int) -> FloatArray:
-        """Prior times likelihood of the labels of bins low … high − 1, in logarithms."""
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.prior) + self._log_likelihood[:, high] - self._log_likelihood[:, low])
 
     def provable(self, rows: slice, epsilon: float) -> FloatArray:
         """Weights of the shapes for a test at ε: what ε cannot be rejected for need not be tested for."""
@@ -270,6 +266,41 @@ class _Shapes:
         return self._log_power[place]
 
 
+@lru_cache(maxsize=8)
+def _of_whole(ranks: tuple[int, ...], share: float) -> tuple[_Predictions, list[slice]]:
+    """What the library predicts, and which of its shapes are of which kind."""
+    shapes, prior = library(ranks, share)
+    starts = np.concatenate([[0], np.cumsum([len(part) for part in shapes])])
+    kinds = [slice(starts[kind], starts[kind + 1]) for kind in KINDS]
+    whole = _Predictions(np.concatenate(shapes), np.concatenate(prior), np.diff(ranks).astype(float), share)
+    _prune(whole, kinds)
+    return whole, kinds
+
+
+@lru_cache(maxsize=16)
+def _of_end(ranks: tuple[int, ...], total: int, share: float, upper: bool) -> tuple[_Predictions, tuple[slice, slice]]:
+    """What shapes of one end predict, and which of them are flat, which rise; `ranks` are counted from that end."""
+    end, records = end_shapes(ranks, total), np.diff(ranks).astype(float)
+    shapes = end.shapes[:, ::-1] if upper else -end.shapes
+    found = _Predictions(shapes, end.prior, records[::-1] if upper else records, share)
+    return found, (slice(0, end.flat), slice(end.flat, None))
+
+
+class _Shapes:
+    """What the labels of some neighbouring bins say of their shapes."""
+
+    def __init__(self, predicted: _Predictions, bins: Bins) -> None:
+        each = bins.members * predicted.log_odds - bins.records * predicted.normaliser
+        self._log_likelihood = np.concatenate([np.zeros((len(each), 1)), np.cumsum(each, 1)], 1)
+        with np.errstate(divide="ignore"):
+            self._log_prior = np.log(predicted.prior)
+        self.member, self.provable = predicted.member, predicted.provable
+
+    def log_weights(self, low: int, high: int) -> FloatArray:
+        """Prior times likelihood of the labels of bins low … high − 1, in logarithms."""
+        return np.asarray(self._log_prior + self._log_likelihood[:, high] - self._log_likelihood[:, low])
+
+
 class Learner:
     """A Bayes mixture over the library; `share` is the share of members among the records.
 
@@ -279,23 +310,15 @@ class Learner:
 
     def __init__(self, bins: Bins, share: float) -> None:
         ranks = tuple(bins.edges.tolist())
-        shapes, prior = library(ranks, share)
-        starts = np.concatenate([[0], np.cumsum([len(part) for part in shapes])])
-        self._kinds = [slice(starts[kind], starts[kind + 1]) for kind in KINDS]
-        self._whole = _Shapes(bins, np.concatenate(shapes), np.concatenate(prior), share)
-        _prune(self._whole, self._kinds)
-        self.base = self._whole.base
-        self._middle = int(np.argmin(np.abs(bins.edges[1:-1] - bins.total / 2))) + 1
-        below = end_shapes(ranks[: self._middle + 1], bins.total)
-        above = end_shapes(tuple(bins.total - rank for rank in ranks[: self._middle - 1 : -1]), bins.total)
-        lower, upper = (
-            Bins(bins.records[part], bins.members[part]) for part in (slice(self._middle), slice(self._middle, None))
-        )
-        self._ends = (
-            _Shapes(lower, -below.shapes, below.prior, share),
-            _Shapes(upper, above.shapes[:, ::-1], above.prior, share),
-        )
-        self._strengths = [(slice(0, end.flat), slice(end.flat, None)) for end in (below, above)]
+        predicted, self._kinds = _of_whole(ranks, share)
+        self._whole, self.base = _Shapes(predicted, bins), math.log(share / (1 - share))
+        middle = self._middle = int(np.argmin(np.abs(bins.edges[1:-1] - bins.total / 2))) + 1
+        from_top = tuple(bins.total - rank for rank in ranks[: middle - 1 : -1])
+        below = _of_end(ranks[: middle + 1], bins.total, share, upper=False)
+        above = _of_end(from_top, bins.total, share, upper=True)
+        parts = [Bins(bins.records[part], bins.members[part]) for part in (slice(middle), slice(middle, None))]
+        self._ends = _Shapes(below[0], parts[0]), _Shapes(above[0], parts[1])
+        self._strengths = below[1], above[1]
 
     def view(self, low: int, high: int, design: FloatArray | None = None) -> View:
         """The view when bins low … high − 1 are revealed; no other label has a part in it.
@@ -346,7 +369,7 @@ def _log_sum(values: FloatArray) -> float:
     return float(values.max() + np.log(np.exp(values - values.max()).sum()))
 
 
-def _prune(whole: _Shapes, kinds: list[slice]) -> None:
+def _prune(whole: _Predictions, kinds: list[slice]) -> None:
     """Take the prior of the shapes that so many records cannot prove: they would pull every prediction down."""
     for rows in kinds:
         worth = whole.divergence[rows] >= min(_LEAST, 0.5 * whole.divergence[rows].max())

@@ -291,39 +291,56 @@ def _two_sided(bins: Bins, view: View, design: float, base: float, least: _Least
     top, bottom = np.arange(records.size - 1, view.high - 1, -1), np.arange(view.low)
     if not top.size or not bottom.size:
         return []
-    above, below = _Passed.of(records, information, top), _Passed.of(records, information, bottom)
+    above, below = (_Passed.of(records, information, odds, side) for side in (top, bottom))
+    facing = above.facing(below)
     groups = []
     i0 = j0 = 0
-    for i in range(top.size):
-        last = i == top.size - 1
-        j = bottom.size - 1 if last else below.at_share(above.information[i] / above.information[-1])
-        if j < j0 or not (last or (above.allows(i0, i, least) and below.allows(j0, j, least))):
-            continue
-        a, b = top[i0 : i + 1], bottom[j0 : j + 1]
-        mean = [np.average(odds[side], weights=information[side] + 1e-9) for side in (a, b)]
-        groups.append(_OpposedBins(a, b, float(mean[0] - mean[1] - design)))
+    while i0 < top.size and j0 < bottom.size:
+        i = max(above.enough(i0, least), int(np.searchsorted(facing, below.enough(j0, least))))
+        if i >= top.size - 1 or not (above.leaves(i, least) and below.leaves(int(facing[i]), least)):
+            i = top.size - 1
+        j = int(facing[i])
+        excess = above.mean_odds(i0, i) - below.mean_odds(j0, j) - design
+        groups.append(_OpposedBins(top[i0 : i + 1], bottom[j0 : j + 1], excess))
         i0, j0 = i + 1, j + 1
     return groups
 
 
 class _Passed(NamedTuple):
-    """Records and information passed on the way inwards."""
+    """Records, information, and log-odds weighted by it, that are passed on the way inwards."""
 
     records: IntArray
     information: FloatArray
+    weighted: FloatArray
+    weights: FloatArray
 
     @classmethod
-    def of(cls, records: IntArray, information: FloatArray, bins: IntArray) -> _Passed:
-        return cls(np.cumsum(records[bins]), np.cumsum(information[bins]))
+    def of(cls, records: IntArray, information: FloatArray, odds: FloatArray, bins: IntArray) -> _Passed:
+        weights = information[bins] + 1e-9
+        passed = (np.cumsum(each) for each in (information[bins], weights * odds[bins], weights))
+        return cls(np.cumsum(records[bins]), *passed)
 
-    def at_share(self, share: float) -> int:
-        place = int(np.searchsorted(self.information / self.information[-1], share - 1e-12))
-        return min(place, self.information.size - 1)
+    def facing(self, other: _Passed) -> IntArray:
+        """For each bin the one of the other side up to which as large a share of its information is passed."""
+        shares = self.information / self.information[-1]
+        place = np.searchsorted(other.information / other.information[-1], shares - 1e-12)
+        place[-1] = other.information.size
+        return np.asarray(np.minimum(place, other.information.size - 1))
 
-    def allows(self, first: int, last: int, least: _Least) -> bool:
-        """Whether a group from `first` to `last` is large enough, and leaves enough."""
-        for passed, needed in ((self.records, least.records), (self.information, least.rare)):
-            before = passed[first - 1] if first else 0
-            if passed[last] - before < needed or passed[-1] - passed[last] < needed:
-                return False
-        return True
+    def enough(self, first: int, least: _Least) -> int:
+        """The last bin of the smallest group from `first` on that is large enough."""
+        passed = ((self.records, least.records), (self.information, least.rare))
+        before = [all_[first - 1] if first else 0 for all_, _ in passed]
+        return max(int(np.searchsorted(all_, b + needed)) for (all_, needed), b in zip(passed, before, strict=True))
+
+    def leaves(self, last: int, least: _Least) -> bool:
+        """Whether a group that ends here leaves enough for another."""
+        left = self.records[-1] - self.records[last], self.information[-1] - self.information[last]
+        return bool(left[0] >= least.records and left[1] >= least.rare)
+
+    def mean_odds(self, first: int, last: int) -> float:
+        """The mean log-odds of a group, by information."""
+        weighted, weights = (
+            passed[last] - (passed[first - 1] if first else 0.0) for passed in (self.weighted, self.weights)
+        )
+        return float(weighted / weights)
