@@ -43,6 +43,16 @@ def conv_net():
     )
 
 
+def grouped_net():
+    """Groups of channels are normalised before an activation and after a pooling."""
+    from torch import nn
+
+    return nn.Sequential(
+        *(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.GroupNorm(2, 4, affine=False)),
+        *(nn.Conv2d(4, 6, 3), nn.GroupNorm(3, 6, affine=False), nn.Tanh(), nn.Flatten(), nn.Linear(24, 3)),
+    )
+
+
 def viewed_net(parts=None):
     """As people write it: a `view` after the convolution, which takes no other memory layout."""
     from torch import nn
