@@ -28,6 +28,13 @@ def dense_net():
     )
 
 
+def two_logits():
+    """For two classes."""
+    from torch import nn
+
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, 2))
+
+
 def softmax_regression():
     from torch import nn
 
