@@ -167,7 +167,7 @@ class FineTunedTexts:
         rng, steps = np.random.default_rng(seed), self.length(len(indices))
         with _from_seed(seed % 2**31):
             model = _fresh(_classifier(self.name, self.folder, self.classes).model)
-            optimizer = torch.optim.AdamW(model.parameters(), lr=self.rate, weight_decay=0.0)
+            optimizer = torch.optim.AdamW(model.parameters(), lr=self.rate, weight_decay=0.0, fused=True)
             schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=steps)
             model.train()
             for chosen in islice(self.batches(indices, rng), steps):
