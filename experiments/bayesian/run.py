@@ -45,6 +45,14 @@ def _measured(name: str, size: str, store: Store | None) -> measure.Kept:
     return measure.read()[name]
 
 
+def _finished(name: str) -> measure.Kept:
+    """What the models of a target showed, if all of them are trained."""
+    kept = measure.read().get(name)
+    if kept is None or kept.runs < measure.CONFIG[name]["runs"]:
+        raise NotRunError(f"run `python experiments/bayesian/measure.py --only {name}` first: it takes hours")
+    return kept
+
+
 def figure1(size: str, store: Store | None = None) -> Found:
     """The posterior of ε for a network trained with DP."""
     from . import pictures
@@ -200,14 +208,12 @@ def table2(names: tuple[str, ...], size: str, store: Store | None = None) -> Fou
     return Found(numbers, {title: markdown(head, rows)}, figure)
 
 
-def fine_tuned(size: str) -> Found:
+def fine_tuned() -> Found:
     """The transformer fine-tuned itself: hours of a core, so it is read and never trained here."""
     from . import pictures
 
     name = "sst2-fine-tuned"
-    kept, asked = measure.read().get(name), measure.CONFIG[name]["runs"]
-    if kept is None or kept.runs < asked:
-        raise NotRunError(f"run `python experiments/bayesian/measure.py --only {name}` first: it takes hours")
+    kept = _finished(name)
     printed, ours = kept.as_printed(), kept.proven()
     accuracy = float(np.mean(kept.accuracy))
     numbers = {f"{name}.{method}.low": one.low for method, one in printed.items()}
