@@ -49,7 +49,7 @@ def _finished(name: str) -> measure.Kept:
     """What the models of a target showed, if all of them are trained."""
     kept = measure.read().get(name)
     if kept is None or kept.runs < measure.CONFIG[name]["runs"]:
-        raise NotRunError(f"run `python experiments/bayesian/measure.py --only {name}` first: it takes hours")
+        raise NotRunError(f"run `python experiments/bayesian/measure.py --only {name}` first: it takes more than an hour")
     return kept
 
 
@@ -209,7 +209,7 @@ def table2(names: tuple[str, ...], size: str, store: Store | None = None) -> Fou
 
 
 def fine_tuned() -> Found:
-    """The transformer fine-tuned itself: hours of a core, so it is read and never trained here."""
+    """The transformer fine-tuned itself: more than an hour of a core, so it is read and never trained here."""
     from . import pictures
 
     name = "sst2-fine-tuned"
