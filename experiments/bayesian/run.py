@@ -49,7 +49,7 @@ def _finished(name: str) -> measure.Kept:
     """What the models of a target showed, if all of them are trained."""
     kept = measure.read().get(name)
     if kept is None or kept.runs < measure.CONFIG[name]["runs"]:
-        raise NotRunError(f"run `python experiments/bayesian/measure.py --only {name}` first: it takes more than an hour")
+        raise NotRunError(f"run `python experiments/bayesian/measure.py --only {name}` first: more than an hour")
     return kept
 
 
