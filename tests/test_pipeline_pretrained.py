@@ -3,6 +3,7 @@
 import gzip
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -125,6 +126,25 @@ def test_a_fine_tuned_transformer(folder):
     assert (longer.argmax(axis=1) == ready.data[1][60:]).mean() > 0.8
     assert launch(config, ready, store=store, progress=False).provenance.computed == 20
     assert launch(config, ready, store=store, progress=False).provenance.cached == 20
+
+
+def test_batches_are_random_and_of_like_lengths(folder):
+    train = subject(fine_tuned(folder), base=folder).train
+    rng, records = np.random.default_rng(0), 1605
+    lengths = rng.integers(3, 9, records)
+    rows = np.where(np.arange(8) < lengths[:, None], train.padding + 1, train.padding)
+    train = replace(train, x=rows, batch=16)
+    drawn = list(islice(train.batches(np.arange(records), np.random.default_rng(1)), 200))
+    first = np.concatenate(drawn[:100])
+    assert len(set(first.tolist())) == 1600  # a pass takes nobody twice, and the next begins with who was left over
+    assert set(range(records)) - set(first.tolist()) <= set(np.concatenate(drawn[100:]).tolist())
+    filled = np.mean([lengths[batch].max() for batch in drawn]) - lengths.mean()
+    at_random = np.mean([lengths[batch].max() for batch in first.reshape(16, -1).T]) - lengths.mean()
+    assert filled < 0.25 * at_random
+    means = np.array([lengths[batch].mean() for batch in drawn[:50]])
+    assert abs(np.corrcoef(means, np.arange(50))[0, 1]) < 0.4  # long and short ones in no order
+    few = list(islice(train.batches(np.arange(5), np.random.default_rng(1)), 3))
+    assert [sorted(batch.tolist()) for batch in few] == [[0, 1, 2, 3, 4]] * 3
 
 
 def test_steps_and_epochs_count_alike(folder):

@@ -33,6 +33,7 @@ OTHER_PARTS = {
 }
 OTHER_ROWS = {
     "once.learns": "test accuracy",
+    "sst2-fine-tuned.learns": "test accuracy",
     "figure1.overfits": "training accuracy",
     "figure2.elbow": "AUROC",
     "section4.refined_is_better": "training accuracy",
@@ -58,6 +59,7 @@ def bayesian(run, patch):
     silent = np.zeros((RUNS, 1)).tolist()
     kept = run.measure.Kept([0], coins.tolist(), silent, [0.8] * RUNS, coins.tolist(), silent, [0.8] * RUNS)
     patch(run, "_measured", lambda *_: kept)
+    patch(run, "_finished", lambda _: kept)
     patch(run.widths, "forced_by_tests", lambda _: 0.0)
     nothing = run.once.Once("none", 20, 40, 0.8, 0.5, SimpleNamespace(low=0.0))
     patch(run.once, "audited", lambda *_: nothing)

@@ -96,7 +96,8 @@ def _landscape(number: int, numbers: dict[str, float], found: Landscape) -> Foun
         if o.strategy.name in chosen
     ]
     head = ["strategy", "ε*, mean (range)", f"{found.measure}, mean (range)", "training accuracy", "frontier"]
-    title = f"Strategies on {found.data}: without DP, the best of each ε, the highest with DP, and the frontier"
+    name = found.data.removesuffix("_all")
+    title = f"Strategies on {name}: without DP, the best of each ε, the highest with DP, and the frontier"
     table = markdown(head, rows)
     return Found(numbers, {title: table}, {f"figure{number}.svg": (caption, pictures.landscape(found))})
 

@@ -28,6 +28,13 @@ def dense_net():
     )
 
 
+def two_logits():
+    """For two classes."""
+    from torch import nn
+
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, 2))
+
+
 def softmax_regression():
     from torch import nn
 
@@ -40,6 +47,16 @@ def conv_net():
     return nn.Sequential(
         *(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(2)),
         *(nn.Conv2d(4, 6, 3, stride=2, groups=2), nn.ReLU(), nn.Flatten(), nn.Linear(6, 3)),
+    )
+
+
+def grouped_net():
+    """Groups of channels are normalised before an activation and after a pooling."""
+    from torch import nn
+
+    return nn.Sequential(
+        *(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.GroupNorm(2, 4, affine=False)),
+        *(nn.Conv2d(4, 6, 3), nn.GroupNorm(3, 6, affine=False), nn.Tanh(), nn.Flatten(), nn.Linear(24, 3)),
     )
 
 

@@ -50,9 +50,9 @@ def test_less_is_held_at_once(factory, strategy, monkeypatch):
     if strategy == "dense":
         from dosimeter.training import dense
 
-        plain = dense._Buffers.fill
+        plain = dense.Buffers.fill
         monkeypatch.setattr(
-            dense._Buffers,
+            dense.Buffers,
             "fill",
             lambda self, rows, marks: (widths.append(rows.shape[1]), plain(self, rows, marks))[1],
         )

@@ -44,6 +44,11 @@ CHAINS = {
     "pool first": lambda: sequence(nn.MaxPool2d(2), nn.Conv2d(1, 3, 3), nn.ReLU()),
     "one logit": lambda: sequence(nn.Conv2d(1, 2, 5), nn.ReLU(), head=(nn.Linear(128, 1),)),
     "functions": Functional,
+    "normalised": lambda: sequence(nn.Conv2d(1, 6, 3), nn.ReLU(), nn.MaxPool2d(2), nn.GroupNorm(3, 6, affine=False)),
+    "normalised before": lambda: sequence(
+        *(nn.Conv2d(1, 6, 3), nn.GroupNorm(2, 6, affine=False), nn.Tanh()),
+        *(nn.Conv2d(6, 4, 3), nn.GroupNorm(4, 4, affine=False)),
+    ),
 }
 COLOURED = {
     "by columns": lambda: sequence(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), channels=3),
@@ -76,12 +81,34 @@ def test_clipped_sums_are_those_of_one_record_after_another(name, layout, piece,
     norms = [sum(part.square().sum() for part in single).sqrt() for single in singles]
     clip = float(torch.stack(norms).median())  # some are clipped and some are not
     module.to(memory_format=getattr(torch, layout))
-    found = chain.clipped_sum(x.contiguous(memory_format=getattr(torch, layout)), y, clip)
+    (found,) = chain.clipped_sums(x.contiguous(memory_format=getattr(torch, layout)), y, clip)
     for at, ours in enumerate(found):
         want = sum(single[at] * min(1.0, clip / norm) for single, norm in zip(singles, norms, strict=True))
         assert torch.allclose(ours, want, rtol=1e-10, atol=1e-13)
-    nothing = chain.clipped_sum(x[:0], y[:0], clip)
+    (nothing,) = chain.clipped_sums(x[:0], y[:0], clip)
     assert all(not part.any() and part.shape == ours.shape for part, ours in zip(nothing, found, strict=True))
+
+
+@pytest.mark.parametrize("fixed", [0, 9])
+@pytest.mark.parametrize("name", [*CHAINS, *COLOURED])
+def test_one_pass_gives_the_batch_and_the_records_apart(name, fixed):
+    """The slow way: a clipped sum over the batch, and one for each of the records that are set apart."""
+    torch.manual_seed(1)
+    module = {**CHAINS, **COLOURED}[name]().double()
+    x, y = data(3 if name in COLOURED else 1, 9, 2 if name == "one logit" else 3)
+    slow = ConvChain.read(module, x[:1], by_record=True)
+    fast = ConvChain.read(module, x[:1], by_record=True, fixed=fixed)
+    signs = torch.tensor([1.0, -1.0], dtype=torch.float64)
+    for _ in range(2):  # the second time with other weights, on columns that are there
+        batch, difference = fast.clipped_sums(x, y, 0.5, signs)
+        (first,), (last,) = (slow.clipped_sums(x[at : at + 1], y[at : at + 1], 0.5) for at in (7, 8))
+        for ours, want in zip(batch, slow.clipped_sums(x[:7], y[:7], 0.5)[0], strict=True):
+            assert torch.allclose(ours, want, rtol=1e-10, atol=1e-13)
+        for ours, one, other in zip(difference, first, last, strict=True):
+            assert torch.allclose(ours, one - other, rtol=1e-10, atol=1e-13)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.mul_(0.9)
 
 
 @pytest.mark.parametrize("count", [1, 9])

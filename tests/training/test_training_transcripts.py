@@ -22,6 +22,7 @@ WAYS = [
     (sample_models.softmax_regression, "dense"),
     (sample_models.normed_net, "functional"),
     (sample_models.conv_net, "convolutional"),
+    (sample_models.grouped_net, "convolutional"),
     (sample_models.dense_net, "sequential"),
 ]
 BATCHES = {"full": {"batch_size": None}, "shuffled": {"batch_size": 8}, "poisson": {"batch_size": 8}}

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ __all__ = ["FineTunedTexts", "fine_tuning", "fine_tuning_of", "text_features"]
 
 RATE, BATCH = 1e-4, 16
 TAKEN = ("learning_rate", "epochs", "steps", "batch_size")
+_NEAR = 50  # batches whose texts are sorted by their length together
 _WIDTH = 4096  # numbers that a token takes on the way through a small encoder
 
 
@@ -150,6 +152,7 @@ class FineTunedTexts:
     epochs: int | None = None
     steps: int | None = None
     batch: int = BATCH
+    loop: int = 2  # stands in the keys of a store: raise it when the training gives other numbers
 
     def length(self, records: int) -> int:
         """How many steps a training on so many records takes."""
@@ -164,14 +167,10 @@ class FineTunedTexts:
         rng, steps = np.random.default_rng(seed), self.length(len(indices))
         with _from_seed(seed % 2**31):
             model = _fresh(_classifier(self.name, self.folder, self.classes).model)
-            optimizer = torch.optim.AdamW(model.parameters(), lr=self.rate, weight_decay=0.0)
+            optimizer = torch.optim.AdamW(model.parameters(), lr=self.rate, weight_decay=0.0, fused=True)
             schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=steps)
             model.train()
-            left = np.empty(0, np.int64)
-            for _ in range(steps):
-                if left.size < min(self.batch, len(indices)):
-                    left = np.concatenate([left, rng.permutation(indices)])
-                chosen, left = left[: self.batch], left[self.batch :]
+            for chosen in islice(self.batches(indices, rng), steps):
                 loss = self._loss(torch, model, chosen)
                 optimizer.zero_grad()
                 loss.backward()
@@ -179,6 +178,20 @@ class FineTunedTexts:
                 schedule.step()
         box = HuggingFace(model.eval(), task="classification", padding=self.padding)
         return lambda records: box.outputs([row[row != self.padding] for row in records]).values
+
+    def batches(self, indices: IntArray, rng: np.random.Generator) -> Iterator[IntArray]:
+        """Batches without an end, in random order; texts of about one length meet, so that little is filled up.
+
+        Records are shuffled, those of 50 batches sorted by their length, and these batches shuffled.
+        """
+        lengths, size = (self.x != self.padding).sum(axis=1), min(self.batch, len(indices))
+        left = np.empty(0, np.int64)
+        while True:
+            left = np.concatenate([left, rng.permutation(indices)])
+            whole, left = np.split(left, [left.size // size * size])
+            for piece in np.split(whole, range(_NEAR * size, whole.size, _NEAR * size)):
+                near = piece[np.argsort(lengths[piece], kind="stable")]
+                yield from rng.permutation(near.reshape(-1, size))
 
     def _loss(self, torch: Any, model: Any, chosen: IntArray) -> Any:
         ids = self.x[chosen]

@@ -27,6 +27,7 @@ LOOPS = "2"  # raise it when the training loops give other numbers: stored model
 DENSE_LOOPS = "4"  # the same for dense networks
 IMAGE_LOOPS = "3"  # and for others on images
 PRIVATE_IMAGE_LOOPS = "4"  # and for convolutional ones with DP-SGD
+CHANGED_IMAGE_LOOPS = "5"  # for those that normalise groups of channels, and with DP-SGD if watched or on full batches
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def train_many(
         engine="inline" if inside else engine,
         workers=picked.workers if workers is not None or engine == "local" else None,
         store=store,
-        version=_version(picked.strategy, x, private=recipe.dp is not None),
+        version=_version(picked.strategy, x, recipe, _changed(template, recipe, members, neighbour)),
         timeout=None if inside else timeout,
         memory=memory,
         progress=progress,
@@ -177,8 +178,18 @@ def _alone(picked: Plan) -> Plan:
     return replace(picked, workers=1, reason=reason)
 
 
-def _version(strategy: str, x: npt.NDArray[Any], *, private: bool) -> str:
-    images = PRIVATE_IMAGE_LOOPS if private and strategy == "convolutional" else IMAGE_LOOPS
+def _changed(template: Any, recipe: Recipe, members: BoolArray, neighbour: Neighbour | None) -> bool:
+    """Whether a convolutional network has other bits than in the version before."""
+    normalises = any(isinstance(part, torch_module().nn.GroupNorm) for part in template.modules())
+    if recipe.dp is None or neighbour is not None or normalises:
+        return normalises or neighbour is not None
+    return any(recipe.batch(count) >= count for count in members.sum(axis=1).tolist())
+
+
+def _version(strategy: str, x: npt.NDArray[Any], recipe: Recipe, changed: bool) -> str:
+    images = IMAGE_LOOPS
+    if strategy == "convolutional" and (changed or recipe.dp is not None):
+        images = CHANGED_IMAGE_LOOPS if changed else PRIVATE_IMAGE_LOOPS
     loops = DENSE_LOOPS if strategy == "dense" else images if x.ndim == 4 else LOOPS
     return f"{loops}, torch {torch_module().__version__}, numpy {np.__version__}"
 

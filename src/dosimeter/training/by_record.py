@@ -13,6 +13,7 @@ from typing import Any
 from dosimeter.training.chain import torch_module
 
 PIECE = 2**24  # numbers of one layer's columns and gradients that are held at once
+ALL = slice(None)
 
 
 class ByRecord:
@@ -40,31 +41,60 @@ class ByRecord:
         if keeps:
             self.products = torch.cat(products) if len(products) > 1 else products[0]
 
-    def sum(self, factors: Any) -> tuple[Any, Any]:
-        """Gradients of weight and bias, each record's times its factor."""
-        torch, part = torch_module(), self.part
+    def sum(self, factors: Any, at: slice = ALL) -> tuple[Any, Any]:
+        """Gradients of weight and bias, each record's times its factor; `at` takes some of the records."""
+        torch, part, delta, a = torch_module(), self.part, self.delta[at], self.a[at]
         if self.products is not None:
             outputs, inputs, high, wide = part.weight.shape
-            total = (factors @ self.products.flatten(1)).view(outputs, high, wide, inputs).permute(0, 3, 1, 2)
-            return torch.empty_like(part.weight).copy_(total), factors @ self.delta.sum((2, 3))
-        scaled = self.delta * factors.view(-1, *[1] * (self.delta.ndim - 1))
+            total = (factors @ self.products[at].flatten(1)).view(outputs, high, wide, inputs).permute(0, 3, 1, 2)
+            return torch.empty_like(part.weight).copy_(total), factors @ delta.sum((2, 3))
+        scaled = delta * factors.view(-1, *[1] * (delta.ndim - 1))
         if type(part) is torch.nn.Linear:
             rows = scaled.flatten(0, -2)
-            return rows.T @ self.a.flatten(0, -2), rows.sum(0)
+            return rows.T @ a.flatten(0, -2), rows.sum(0)
         _, weight, bias = torch.ops.aten.convolution_backward(
-            *(scaled, self.a, part.weight, [part.out_channels], part.stride, part.padding, part.dilation),
+            *(scaled, a, part.weight, [part.out_channels], part.stride, part.padding, part.dilation),
             *(False, [0, 0], part.groups, [False, True, True]),
         )
         return weight, bias
 
 
-def clipped(layers: list[ByRecord], clip: float, parameters: list[Any]) -> list[Any]:
-    """The sum over the records of gradients clipped to a norm over all layers, in the order of these parameters."""
+class ByColumns:
+    """The same for a convolution on columns that are at hand: (records, window and a one for the bias, places)."""
+
+    def __init__(self, part: Any, columns: Any, delta: Any) -> None:
+        rows = delta.permute(0, 2, 3, 1).reshape(len(delta), -1, part.out_channels)
+        self.part, self.products = part, torch_module().bmm(columns, rows)
+        self.squares = self.products.square().sum((1, 2))
+
+    def sum(self, factors: Any, at: slice = ALL) -> tuple[Any, Any]:
+        """Gradients of weight and bias, each record's times its factor; `at` takes some of the records."""
+        part, products = self.part, self.products[at]
+        total = (factors @ products.flatten(1)).view(products.shape[1:])
+        bias = None if part.bias is None else total[-1]
+        window = total if bias is None else total[:-1]
+        return torch_module().empty_like(part.weight).copy_(window.T.reshape(part.weight.shape)), bias
+
+
+def clipped(layers: list[Any], clip: float, parameters: list[Any], signs: Any = None) -> list[list[Any]]:
+    """The sum over the records of gradients clipped to a norm over all layers, in the order of these parameters.
+
+    With `signs` the last records are not in that sum: theirs, each times its sign, is a second one.
+    """
     squares = sum((layer.squares for layer in layers[1:]), layers[0].squares)
     factors = (clip / squares.sqrt()).clamp_(max=1.0)
+    if signs is None:
+        return [_summed(layers, factors, ALL, parameters)]
+    count = len(factors) - len(signs)
+    last = factors[count:] * signs
+    sums = (factors[:count], slice(0, count)), (last, slice(count, None))
+    return [_summed(layers, some, at, parameters) for some, at in sums]
+
+
+def _summed(layers: list[Any], factors: Any, at: slice, parameters: list[Any]) -> list[Any]:
     found: dict[Any, Any] = {}
     for layer in layers:
-        found[layer.part.weight], bias = layer.sum(factors)
+        found[layer.part.weight], bias = layer.sum(factors, at)
         if layer.part.bias is not None:
             found[layer.part.bias] = bias
     return [found.get(one, torch_module().zeros_like(one)) for one in parameters]

@@ -84,7 +84,7 @@ def chain(module: Any) -> list[Layer] | str:
         if link.kind == "linear":
             part = module.get_submodule(link.name)
             layers.append(Layer(link.name, part.in_features, part.out_features, part.bias is not None, None))
-        elif link.kind in ("convolution", "pool"):
+        elif link.kind in ("convolution", "pool", "norm"):
             return f"it has {_called(link.node, module)}, which is not part of a plain chain of dense layers"
         elif link.kind == "flatten":
             if layers:
@@ -134,6 +134,8 @@ def _kind(node: Any, module: Any, nn: Any, torch: Any) -> str | None:
             return None
         if type(part) is nn.Dropout:
             return "same" if part.p == 0 else None
+        if type(part) is nn.GroupNorm:
+            return None if part.affine else "norm"
         names = {nn.Linear: "linear", nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
         others = {nn.Flatten: "flatten", nn.Identity: "same", nn.Conv2d: "convolution", nn.MaxPool2d: "pool"}
         return {**names, **others}.get(type(part))

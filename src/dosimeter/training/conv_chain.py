@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dosimeter.training.by_record import ByRecord, clipped
+from dosimeter.training.by_record import PIECE, ByColumns, ByRecord, clipped
 from dosimeter.training.chain import WEIGHED, Link, links, torch_module
 
 COLUMNS = 32  # numbers under the window of the first convolution up to which it is done by columns
@@ -25,16 +25,18 @@ class ConvChain:
         self.parameters, self.steps = list(module.parameters()), steps
 
     @classmethod
-    def read(cls, module: Any, records: Any, *, by_record: bool = False) -> ConvChain | None:
+    def read(cls, module: Any, records: Any, *, by_record: bool = False, fixed: int = 0) -> ConvChain | None:
         """The chain that a module is, checked against the module's own answers to some records; else None.
 
-        With `by_record` it gives clipped sums instead of gradients.
+        With `by_record` it gives clipped sums instead of gradients. `fixed` says that every step is given one tensor
+        of so many records: the columns of the first convolution are then made once.
         """
         torch = torch_module()
         found = links(module)
         if isinstance(found, str) or records.ndim != 4:
             return None
-        steps = _steps(module, [link for link in found if link.kind != "same"], 0 if by_record else COLUMNS)
+        most = COLUMNS if not by_record else min(COLUMNS, PIECE // (fixed * records[0].numel())) if fixed else 0
+        steps = _steps(module, [link for link in found if link.kind != "same"], most)
         if steps is None:
             return None
         made = cls(module, steps)
@@ -63,21 +65,27 @@ class ConvChain:
                 gradient = found[parameter]
                 parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
 
-    def clipped_sum(self, x: Any, y: Any, clip: float) -> list[Any]:
-        """The sum of the records' gradients, each clipped to this norm, in the order of the module's parameters."""
+    def clipped_sums(self, x: Any, y: Any, clip: float, signs: Any = None) -> list[list[Any]]:
+        """The sum of the records' gradients, each clipped to this norm, in the order of the module's parameters.
+
+        With `signs` the last records are apart, see `by_record.clipped`.
+        """
         torch = torch_module()
         with torch.no_grad():
             if not len(x):
-                return [torch.zeros_like(parameter) for parameter in self.parameters]
-            delta, layers = _errors(self.forward(x), y), []
+                return [[torch.zeros_like(parameter) for parameter in self.parameters]]
+            layers: list[Any] = []
+            delta = _errors(self.forward(x), y)
             for at in range(len(self.steps) - 1, -1, -1):
                 step = self.steps[at]
-                if isinstance(step, (_Convolution, _Linear, _FlatLinear)):
+                if isinstance(step, _Columns):
+                    layers.append(ByColumns(step.part, step.columns, delta))
+                elif isinstance(step, (_Convolution, _Linear, _FlatLinear)):
                     layers.append(ByRecord(step.part, step.given(), delta))
                     delta = step.below(delta) if at else None
                 elif at:
                     delta = step.backward(delta, {}, True)
-            return clipped(layers, clip, self.parameters)
+            return clipped(layers, clip, self.parameters, signs)
 
 
 def _errors(logits: Any, labels: Any) -> Any:
@@ -95,7 +103,7 @@ def _steps(module: Any, found: list[Link], most: int) -> list[Any] | None:
     if "convolution" not in kinds or kinds[-1] != "linear" or kinds.count("flatten") != 1:
         return None
     flat = kinds.index("flatten")
-    if "linear" in kinds[:flat] or {"convolution", "pool"} & set(kinds[flat:]):
+    if "linear" in kinds[:flat] or {"convolution", "pool", "norm"} & set(kinds[flat:]):
         return None
     order = list(found)
     for at in range(len(order) - 1):
@@ -120,6 +128,9 @@ def _made(module: Any, order: list[Link], most: int) -> Iterator[Any]:
             yield _FlatLinear(part) if order[at - 1].kind == "flatten" else _Linear(part)
         elif link.kind == "pool":
             yield _pool(module, link)
+        elif link.kind == "norm":
+            overwritten = order[at + 1].kind in ACTIVATIONS
+            yield _Norm(module.get_submodule(link.name), overwritten)
         elif link.kind == "flatten":
             if order[at + 1].kind != "linear":
                 yield _Flatten()
@@ -162,9 +173,21 @@ class _Columns:
     """The first convolution: what lies under the window at each place as a matrix, a row of ones for the bias."""
 
     def __init__(self, part: Any) -> None:
-        self.part, self.columns = part, part.weight.detach().new_empty(0)
+        self.part, self.columns, self.known = part, part.weight.detach().new_empty(0), None
 
     def forward(self, x: Any) -> Any:
+        torch, part = torch_module(), self.part
+        if x is not self.known:
+            self._fill(x)
+            self.known = x
+        count, window = len(x), part.weight[0].numel()
+        weights = part.weight.reshape(part.out_channels, window)
+        if part.bias is not None:
+            weights = torch.cat([weights, part.bias[:, None]], 1)
+        torch.bmm(self.columns.transpose(1, 2), weights.T.expand(count, -1, -1), out=self.output)
+        return self.output.view(count, *self.places, -1).permute(0, 3, 1, 2)
+
+    def _fill(self, x: Any) -> None:
         torch, part = torch_module(), self.part
         (high, wide), (down, right) = part.kernel_size, part.stride
         (above, left), (tall, broad) = part.padding, part.dilation
@@ -183,11 +206,6 @@ class _Columns:
             (count, channels, high, wide, *self.places), (every, plane, row * tall, broad, row * down, right)
         )
         self.columns[:, :window].view(moved.shape).copy_(moved)
-        weights = part.weight.reshape(part.out_channels, window)
-        if part.bias is not None:
-            weights = torch.cat([weights, part.bias[:, None]], 1)
-        torch.bmm(self.columns.transpose(1, 2), weights.T.expand(count, -1, -1), out=self.output)
-        return self.output.view(count, *self.places, -1).permute(0, 3, 1, 2)
 
     def backward(self, delta: Any, found: dict[Any, Any], below: bool) -> None:
         torch, part = torch_module(), self.part
@@ -305,6 +323,39 @@ def _pool(module: Any, link: Link) -> _Pool | None:
         *(list(side) if isinstance(side, (tuple, list)) else [side, side] for side in sides),
         bool(given.get("ceil_mode")),
     )
+
+
+class _Norm:
+    """Groups of channels of one record, brought to mean 0 and variance 1; no parameters.
+
+    `overwritten` says that the next step works in place, so that the output is kept once more.
+    """
+
+    def __init__(self, part: Any, overwritten: bool) -> None:
+        self.part, self.overwritten = part, overwritten
+
+    def forward(self, x: Any) -> Any:
+        count, channels, high, wide = x.shape
+        rows = x.permute(0, 2, 3, 1).reshape(count, high * wide, channels)
+        centred = rows - self._means(rows)
+        self.scale = self._means(centred.square()).add_(self.part.eps).rsqrt_()
+        self.output = centred.mul_(self.scale)
+        given = self.output.clone() if self.overwritten else self.output
+        return given.view(count, high, wide, channels).permute(0, 3, 1, 2)
+
+    def backward(self, delta: Any, found: dict[Any, Any], below: bool) -> Any:
+        count, channels, high, wide = delta.shape
+        rows = delta.permute(0, 2, 3, 1).reshape(count, high * wide, channels)
+        back = rows - self._means(rows)
+        back.addcmul_(self.output, self._means(rows * self.output), value=-1).mul_(self.scale)
+        return back.view(count, high, wide, channels).permute(0, 3, 1, 2)
+
+    def _means(self, rows: Any) -> Any:
+        """The mean over places and channels of each group, once for each of its channels: (records, 1, channels)."""
+        count, places, channels = rows.shape
+        each = channels // self.part.num_groups
+        sums = rows.sum(1).view(count, -1, each).sum(2, keepdim=True)
+        return sums.div_(places * each).expand(-1, -1, each).reshape(count, 1, channels)
 
 
 class _Activation:

@@ -8,9 +8,11 @@ from its input and δ (by_record.py).
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
+import numpy as np
+
+from dosimeter._validate import FloatArray, IntArray
 from dosimeter.training.by_record import ByRecord, clipped
 from dosimeter.training.chain import obstacle, torch_module
 from dosimeter.training.conv_chain import ConvChain
@@ -70,8 +72,10 @@ def train(
     torch = torch_module()
     x, y = data
     mixed, private = recipe.precision == "bf16", recipe.dp is not None  # the chain knows one type of numbers
+    fixed = [_fixed(recipe, drawn) for drawn in draws]
     chains = [
-        None if mixed or obstacle(module) else ConvChain.read(module, x[:2], by_record=private) for module in modules
+        None if mixed or obstacle(module) else ConvChain.read(module, x[:2], by_record=private, fixed=count)
+        for module, count in zip(modules, fixed, strict=True)
     ]
     best = torch.channels_last if chains[0] is not None else layout(modules[0], x[:2])
     x = x.contiguous(memory_format=best)
@@ -81,6 +85,12 @@ def train(
         transcripts.append(_train(module, by_hand, recipe, (x, y), drawn, neighbour))
         module.to(memory_format=torch.contiguous_format).eval()
     return transcripts
+
+
+def _fixed(recipe: Recipe, draws: Draws) -> int:
+    """The records of the batch that every step takes, or 0."""
+    always = draws.full and recipe.augment is None and recipe.accumulate == 1
+    return len(draws.members) if always else 0
 
 
 def _train(
@@ -97,21 +107,17 @@ def _train(
     ask, rates = forward(module, recipe.precision, x.device), recipe.rates(draws.steps)
     optimise = optimiser(parameters, recipe)
     watch = log(recipe, [draws], neighbour, (x, y), parameters)
-    private = ghost = None
-    clipped_sum: Any = None
+    private = ghost = clipped_sum = None
     if recipe.dp is not None:
-        private, clip = Private(parameters, recipe, draws, watch), recipe.dp.clip
-        if by_hand is None:
-            ghost = Ghost(module, clip, ask)
-            clipped_sum = ghost.clipped_sum
-        else:
-            clipped_sum = partial(by_hand.clipped_sum, clip=clip)
+        private = Private(parameters, recipe, draws, watch)
+        ghost = Ghost(module, ask) if by_hand is None else None
+        clipped_sum = _Sums(by_hand if ghost is None else ghost, recipe.dp.clip, kept=_fixed(recipe, draws) > 0)
     try:
         for step, batch in enumerate(draws.batches()):
             xs, ys, rows = draws.fetch(x, y, on(batch, x))
             optimise.zero_grad()
-            if private is not None:
-                private.step(lambda at, xs=xs, ys=ys: clipped_sum(xs[at], ys[at]), rows)
+            if private is not None and clipped_sum is not None:
+                private.step(clipped_sum.of(xs, ys), rows)
             elif by_hand is not None:
                 for part in parts(rows, recipe.accumulate):
                     by_hand.add_gradients(xs.index_select(0, part), ys.index_select(0, part), len(rows))
@@ -126,12 +132,42 @@ def _train(
     return None if watch is None else watch.transcripts()[0]
 
 
+class _Sums:
+    """Clipped sums over rows of records; if `kept`, the records last asked for are there for the next step."""
+
+    def __init__(self, source: Any, clip: float, *, kept: bool) -> None:
+        self.source, self.clip, self.kept = source, clip, kept
+        self.x: Any = None
+        self.rows: Any = None
+
+    def of(self, x: Any, y: Any) -> _Sums:
+        """Sums over these records from now on."""
+        self.x, self.y = x, y
+        return self
+
+    def __call__(self, rows: Any) -> list[Any]:
+        """The sum over these rows."""
+        return self.source.clipped_sums(*self._fetched(rows), self.clip)[0]
+
+    def apart(self, rows: Any, others: IntArray, signs: FloatArray) -> list[list[Any]]:
+        """The sum over rows, and that over others times their signs, in one pass."""
+        fetched = self._fetched(torch_module().cat([rows, on(np.asarray(others, np.int64), rows)]))
+        return self.source.clipped_sums(*fetched, self.clip, on(signs, rows).to(fetched[0].dtype))
+
+    def _fetched(self, rows: Any) -> tuple[Any, Any]:
+        if not self.kept:
+            return self.x[rows], self.y[rows]
+        if self.rows is None or not torch_module().equal(rows, self.rows):
+            self.rows, self.batch = rows, (self.x[rows], self.y[rows])
+        return self.batch
+
+
 class Ghost:
     """Clipped sums of a module whose parameters are those of Linear and Conv2d layers, each used once in a forward."""
 
-    def __init__(self, module: Any, clip: float, ask: Any = None) -> None:
+    def __init__(self, module: Any, ask: Any = None) -> None:
         torch = torch_module()
-        self.module, self.clip, self.ask = module, clip, ask or module
+        self.module, self.ask = module, ask or module
         kinds = (torch.nn.Linear, torch.nn.Conv2d)
         self.parts = [part for part in module.modules() if type(part) in kinds]
         self.seen: dict[Any, tuple[Any, Any]] = {}
@@ -151,12 +187,12 @@ class Ghost:
         self.seen[part] = (inputs[0].detach(), output)
         return output
 
-    def clipped_sum(self, x: Any, y: Any) -> list[Any]:
-        """The sum of clipped gradients, in the order of the module's parameters."""
+    def clipped_sums(self, x: Any, y: Any, clip: float, signs: Any = None) -> list[list[Any]]:
+        """The sum of clipped gradients, in the order of the module's parameters; `signs` as in `by_record.clipped`."""
         torch = torch_module()
         parameters = list(self.module.parameters())
         if not len(x):
-            return [torch.zeros_like(parameter) for parameter in parameters]
+            return [[torch.zeros_like(parameter) for parameter in parameters]]
         self.seen.clear()
         for parameter in parameters:  # only δ is wanted from the backward pass, not the sums
             parameter.requires_grad_(False)
@@ -174,4 +210,4 @@ class Ghost:
                 for part, delta in zip(parts, deltas, strict=True)
             ]
             self.seen.clear()
-            return clipped(layers, self.clip, parameters)
+            return clipped(layers, clip, parameters, signs)

@@ -33,12 +33,13 @@ def train(
     draws: list[Draws],
     neighbour: Neighbour | None = None,
     even: bool = False,
+    kind: type[DenseGroup] | None = None,
 ) -> list[Transcript | None]:
     """Train modules of one architecture together, in place; `even`: all models of the run have equally many members."""
     torch = torch_module()
     watch = log(recipe, draws, neighbour, data, list(modules[0].parameters()))
     with torch.no_grad():
-        group = _DenseGroup(torch, modules, layers, recipe, data[0].flatten(1), data[1], draws)
+        group = (kind or DenseGroup)(torch, modules, layers, recipe, data[0].flatten(1), data[1], draws)
         step = 0
         for rows, counts in blocks(draws, ALIGN, even):
             for at, count, marks in zip(rows, counts, group.marks(rows), strict=True):
@@ -55,7 +56,7 @@ def train(
     return [None] * len(modules) if watch is None else watch.transcripts()
 
 
-class _DenseGroup:
+class DenseGroup:
     """Stacked weights (models, outputs, inputs), momentum and reused buffers."""
 
     def __init__(
@@ -105,7 +106,7 @@ class _DenseGroup:
             if recipe.dp.noise_multiplier:
                 self._prepare_noise(sum(sizes))
                 self._scale_noise(np.full(self.models, recipe.dp.noise_multiplier * recipe.dp.clip))
-        self.buffers: dict[tuple[int, bool], _Buffers] = {}
+        self.buffers: dict[tuple[int, bool], Buffers] = {}
         self.scales: dict[tuple[int, bytes], Any] = {}
 
     def _prepare_noise(self, total: int) -> None:
@@ -193,7 +194,7 @@ class _DenseGroup:
             self.adam.step()
         self.taken += 1
 
-    def _deltas(self, buffers: _Buffers, factor: Any) -> None:
+    def _deltas(self, buffers: Buffers, factor: Any) -> None:
         """δ of each record at every layer, clipped with DP, and times the record's factor."""
         self._forward(buffers)
         self._errors(buffers)
@@ -208,11 +209,11 @@ class _DenseGroup:
         if self.single:
             self.torch.mul(buffers.top, self.signs, out=buffers.deltas[-1])
 
-    def _buffers(self, width: int, one_input: bool) -> _Buffers:
+    def _buffers(self, width: int, one_input: bool) -> Buffers:
         if len(self.buffers) > 8:
             self.buffers.clear()
         if (width, one_input) not in self.buffers:
-            self.buffers[width, one_input] = _Buffers(self, width, one_input)
+            self.buffers[width, one_input] = Buffers(self, width, one_input)
         return self.buffers[width, one_input]
 
     def _scale(self, counts: IntArray, width: int) -> Any:
@@ -226,7 +227,7 @@ class _DenseGroup:
             self.scales[key] = on(scale, self.weights).to(self.dtype).unsqueeze(2)
         return self.scales[key]
 
-    def _forward(self, buffers: _Buffers) -> None:
+    def _forward(self, buffers: Buffers) -> None:
         torch, a = self.torch, buffers.input
         for at, (layer, (weight, bias), z) in enumerate(zip(self.layers, self.names, buffers.outputs, strict=True)):
             if z is buffers.top:
@@ -247,7 +248,7 @@ class _DenseGroup:
                 z.sigmoid_()
             a = z
 
-    def _one_logit(self, buffers: _Buffers) -> None:
+    def _one_logit(self, buffers: Buffers) -> None:
         """The logit of each record, or the difference of its two."""
         torch, (weight, bias) = self.torch, self.names[-1]
         self.slope, row = self._difference(weight), buffers.top.view(self.models, 1, -1)
@@ -263,7 +264,7 @@ class _DenseGroup:
         rows = self.tops[name]
         return rows[0] if len(rows) == 1 else rows[1] - rows[0]
 
-    def _errors(self, buffers: _Buffers) -> None:
+    def _errors(self, buffers: Buffers) -> None:
         """δ of each record's loss at the logits."""
         if self.single:
             buffers.top.sigmoid_().sub_(buffers.labels)
@@ -271,7 +272,7 @@ class _DenseGroup:
             self.torch.softmax(buffers.outputs[-1], 2, out=buffers.top)
             buffers.top.scatter_add_(2, buffers.labels, buffers.minus_one)
 
-    def _pass_back(self, buffers: _Buffers) -> None:
+    def _pass_back(self, buffers: Buffers) -> None:
         """δ at the layers below the logits."""
         torch = self.torch
         for at in range(len(self.layers) - 1, 0, -1):
@@ -291,7 +292,7 @@ class _DenseGroup:
             elif raw is not below:
                 below.copy_(raw)
 
-    def _clipping(self, buffers: _Buffers) -> Any:
+    def _clipping(self, buffers: Buffers) -> Any:
         """min(1, clip / norm of its gradient) of each record, as (models, width, 1)."""
         torch, dp, norm = self.torch, self.recipe.dp, self.torch.linalg.vector_norm
         assert dp is not None
@@ -309,9 +310,9 @@ class _DenseGroup:
             total.mul_(dp.clip)
         return total.clamp_(max=1)
 
-    def _products(self, buffers: _Buffers, keep: float) -> None:
-        """moves = keep · moves + Σ over records of δ ⊗ (a, 1)."""
-        a, into = buffers.input, self.moves
+    def _products(self, buffers: Buffers, keep: float, into: dict[str, Any] | None = None) -> None:
+        """into = keep · into + Σ over records of δ ⊗ (a, 1), by default into the moves."""
+        a, into = buffers.input, into or self.moves
         for at, ((weight, bias), z, delta) in enumerate(zip(self.names, buffers.outputs, buffers.deltas, strict=True)):
             if at == 0 and buffers.one_input:
                 into[weight].view(-1, buffers.rows.shape[1]).addmm_(buffers.wide_delta.T, buffers.rows, beta=keep)
@@ -383,14 +384,14 @@ class _DenseGroup:
         return found
 
 
-class _Buffers:
+class Buffers:
     """Inputs, layer outputs and δ of one width of batch.
 
     When every model takes the same records, there is one copy of them and the first layers of all models are one
     matrix: its outputs lie as (records, models, outputs), seen as (models, records, outputs).
     """
 
-    def __init__(self, group: _DenseGroup, width: int, one_input: bool) -> None:
+    def __init__(self, group: DenseGroup, width: int, one_input: bool) -> None:
         torch, models, width = group.torch, group.models, abs(width)
         self.group, self.one_input, self.filled = group, one_input, False
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter import _validate as check
-from dosimeter._validate import BoolArray, InputError, IntArray
+from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray
 from dosimeter.training.chain import torch_module
 from dosimeter.training.devices import generator
 from dosimeter.training.neighbour import Neighbour
@@ -191,3 +191,18 @@ def _side_by_side(batches: list[IntArray], width: int, draws: list[Draws]) -> In
         row[: len(batch)] = batch
         row[len(batch) :] = drawn.members[0]
     return rows
+
+
+def in_slots(draws: list[Draws], rows: IntArray, counts: IntArray, number: int) -> tuple[IntArray, FloatArray]:
+    """Rows by micro-batch, (models, number, width), and 1 / records of the micro-batch; 0 for the padding."""
+    slots = [drawn.slots(int(count)) for drawn, count in zip(draws, counts, strict=True)]
+    sizes = np.array([np.bincount(one, minlength=number) for one in slots])
+    shape = (len(draws), number, max(1, int(sizes.max())))
+    index, weights = np.broadcast_to(rows[:, :1, None], shape).copy(), np.zeros(shape)
+    for model, one in enumerate(slots):
+        order = np.argsort(one, kind="stable")
+        starts = np.cumsum(sizes[model]) - sizes[model]
+        place = np.arange(one.size) - starts[one[order]]
+        index[model, one[order], place] = rows[model, order]
+        weights[model, one[order], place] = 1 / sizes[model][one[order]]
+    return index, weights

@@ -9,7 +9,7 @@ import numpy as np
 from dosimeter._validate import FloatArray, IntArray
 from dosimeter.training.chain import torch_module
 from dosimeter.training.devices import forward
-from dosimeter.training.draws import Draws, blocks
+from dosimeter.training.draws import Draws, blocks, in_slots
 from dosimeter.training.neighbour import Neighbour, Transcript
 from dosimeter.training.recipe import Recipe
 from dosimeter.training.steps import CanarySums, Log, log, losses, on, optimiser, parts, set_rate
@@ -75,7 +75,7 @@ def _fetched(
         rows, data = _augmented(draws, data, rows, counts)
     if recipe.dp is None or recipe.dp.microbatches is None:
         return data, rows, _weights(draws, rows.shape[1], counts)
-    return data, *_in_slots(draws, rows, counts, recipe.dp.microbatches)
+    return data, *in_slots(draws, rows, counts, recipe.dp.microbatches)
 
 
 def _augmented(
@@ -87,21 +87,6 @@ def _augmented(
         fresh += [drawn.augmented(x[row[:count]]), x[row[count:]]]  # padding stays as it is: it counts for nothing
     places: IntArray = np.arange(rows.size).reshape(rows.shape)
     return places, (torch.cat(fresh), y[index.flatten()])
-
-
-def _in_slots(draws: list[Draws], rows: IntArray, counts: IntArray, number: int) -> tuple[IntArray, FloatArray]:
-    """Rows by micro-batch, (models, number, width), and 1 / records of the micro-batch; 0 for the padding."""
-    slots = [drawn.slots(int(count)) for drawn, count in zip(draws, counts, strict=True)]
-    sizes = np.array([np.bincount(one, minlength=number) for one in slots])
-    shape = (len(draws), number, max(1, int(sizes.max())))
-    index, weights = np.broadcast_to(rows[:, :1, None], shape).copy(), np.zeros(shape)
-    for model, one in enumerate(slots):
-        order = np.argsort(one, kind="stable")
-        starts = np.cumsum(sizes[model]) - sizes[model]
-        place = np.arange(one.size) - starts[one[order]]
-        index[model, one[order], place] = rows[model, order]
-        weights[model, one[order], place] = 1 / sizes[model][one[order]]
-    return index, weights
 
 
 def _weights(draws: list[Draws], width: int, counts: IntArray) -> FloatArray:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.engine import Task
-from dosimeter.training import convolutional, dense, functional, sequential
+from dosimeter.training import convolutional, dense, dense_micro, functional, sequential
 from dosimeter.training.asking import observed
 from dosimeter.training.cargo import Arrays, Cargo, unpacked
 from dosimeter.training.chain import chain, torch_module
@@ -95,7 +95,9 @@ def train(
     if strategy == "dense":
         layers = chain(modules[0])
         assert isinstance(layers, list)
-        return dense.train(modules, layers, recipe, data, draws, neighbour, even)
+        micro = recipe.dp is not None and recipe.dp.microbatches is not None
+        kind = dense_micro.MicroGroup if micro else dense.DenseGroup
+        return dense.train(modules, layers, recipe, data, draws, neighbour, even, kind)
     way = {"functional": functional, "convolutional": convolutional, "sequential": sequential}[strategy]
     return way.train(modules, recipe, data, draws, neighbour)
 

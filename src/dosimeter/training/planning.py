@@ -91,7 +91,8 @@ def _pick(template: Any, recipe: Recipe, few: tuple[Any, Any], strategy: str) ->
     layers, hindrance = chain(template), obstacle(template)
     by_records = None if recipe.dp is None or recipe.dp.microbatches is None else "the recipe clips micro-batches"
     against: dict[str, str | None] = {"sequential": None}
-    against["dense"] = hindrance or (layers if isinstance(layers, str) else None) or by_records
+    in_parts = "it clips micro-batches and adds up parts of a batch" if by_records and recipe.accumulate > 1 else None
+    against["dense"] = hindrance or (layers if isinstance(layers, str) else None) or in_parts
     if against["dense"] is None and recipe.augment is not None:
         against["dense"] = "the recipe augments its records"
     if against["dense"] is None and recipe.precision == "bf16":

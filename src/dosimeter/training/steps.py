@@ -245,10 +245,20 @@ class Private:
         self.flat = parameters[0].new_zeros(total)
 
     def step(self, clipped_sum: Any, rows: Any) -> None:
-        """Set the gradients of the parameters for a batch; `clipped_sum` of some rows is a part of their sum."""
-        difference = None if self.log is None else self._difference(self.log, clipped_sum)
+        """Set the gradients of the parameters for a batch; `clipped_sum` of some rows is a part of their sum.
+
+        If it has `apart`, one call gives the sum over the batch and Δ.
+        """
+        difference = None
         first, *others = parts(rows, self.recipe.accumulate) or [rows]
-        sums = clipped_sum(first)
+        together = hasattr(clipped_sum, "apart") and len(first) > 0 and not others
+        if together and self.log is not None and self.log.differs(self.taken)[0]:
+            sums, difference = clipped_sum.apart(first, self.log.rows, self.log.signs)
+            self._note(self.log, difference)
+        else:
+            if self.log is not None:
+                difference = self._difference(self.log, clipped_sum)
+            sums = clipped_sum(first)
         for part in others:
             for total, more in zip(sums, clipped_sum(part), strict=True):
                 total.add_(more)
@@ -277,9 +287,13 @@ class Private:
                 for row, sign in zip(log.rows.tolist(), log.signs.tolist(), strict=True)
             ]
             found = [sum(pieces[1:], pieces[0]) for pieces in zip(*terms, strict=True)]
-        square = sum(float(part.square().sum()) for part in found) if found else 0.0
-        self.scale = float(log.note(self.taken, square**0.5)[0])
+        self._note(log, found or [])
         return found
+
+    def _note(self, log: Log, difference: list[Any]) -> None:
+        """Let the length of Δ decide on the noise."""
+        square = sum(float(part.square().sum()) for part in difference)
+        self.scale = float(log.note(self.taken, square**0.5)[0])
 
     def _noise(self, sums: list[Any]) -> list[Any]:
         """The noise of the next step, in the shapes of the sums."""
