@@ -7,8 +7,8 @@ In the order in which a newcomer reads it:
    and the step of DP-SGD; what chance decides.
 3. `batched` (`train_many`), with `arguments`, `planning` and `groups`: many models, the checks before any work, the
    loop that suits, and one task of the engine.
-4. The fast loops: `dense` with `dense_micro`, `functional`, and `convolutional` with `conv_chain` and `by_record`; `chain`
-   reads what a module is.
+4. The fast loops: `dense` with `dense_micro`, `functional`, and `convolutional` with `conv_chain` and `by_record`;
+   `chain` reads what a module is.
 5. `foreign`: functions and commands of the caller; `asking`: how a trained model is asked, and on which device.
 6. `identity` and `reach`: what keys of a store know of a function; `cargo`: how it gets to another process.
 7. Beside all this: `neighbour` (transcripts of gradients), `networks` with `text_modules` and `tokens`, `logistic`.
