@@ -204,8 +204,8 @@ def main() -> None:
         "",
         "## A random split",
         "",
-        "| members + non-members | shape | replace-one | add/remove |",
-        "|---|---|---|---|",
+        "| members + non-members | shape | replace-one | replace-one, δ = 0 | add/remove |",
+        "|---|---|---|---|---|",
     ]
     for (name, sizes), part in POOLS.items():
         if name in names:
@@ -246,7 +246,7 @@ def _ratio(bounds: np.ndarray, ceilings: np.ndarray) -> str:
 
 
 def _pools_row(name: str, sizes: tuple[int, int], draws: int) -> str:
-    """The mean bounds of a random split, for both kinds of neighbours, with their standard errors."""
+    """The mean bounds of a random split, for both kinds of neighbours and without δ, with their standard errors."""
     import dosimeter as dm
 
     shape, cells = SHAPES[name], []
@@ -254,8 +254,8 @@ def _pools_row(name: str, sizes: tuple[int, int], draws: int) -> str:
     for seed in range(draws):
         rng = np.random.default_rng([seed, 5])
         drawn.append(dm.Scores(shape.members(rng, sizes[0]), shape.nonmembers(rng, sizes[1])))
-    for neighbours in ("replace", "add/remove"):
-        found = np.array([dm.lower_bound(scores, delta=DELTA, neighbours=neighbours).low for scores in drawn])
+    for neighbours, delta in (("replace", DELTA), ("replace", 0.0), ("add/remove", DELTA)):
+        found = np.array([dm.lower_bound(scores, delta=delta, neighbours=neighbours).low for scores in drawn])
         cells.append(f"{found.mean():.3f} ± {found.std() / math.sqrt(draws):.3f}")
     return f"| {sizes[0]} + {sizes[1]} | {name} | {' | '.join(cells)} |"
 
