@@ -111,25 +111,16 @@ def chart_names(audit: Audit) -> tuple[str, ...]:
 def chart(audit: Audit, name: str | None) -> Any:
     """One chart of the page, as Altair has it."""
     altair = require("altair", extra="report", caller="Audit.plot")
-    from dosimeter.audits.page.facts import page_of
-    from dosimeter.audits.page.write import CHARTS
-    from dosimeter.report.canvas import WIDE, Canvas
-
-    kind = page_of(audit.metadata.kind)
-    makers = CHARTS | dict(kind.CHARTS if kind is not None else {})
-    make = None if name is None else makers.get(name)  # one alone is made sooner than all
-    if make is not None and (drawn := make(Canvas(WIDE), audit)) is not None:
-        return altair.Chart.from_dict(drawn)
-    charts = _charts(audit)
-    if not charts:
+    drawn = _charts(audit, name)
+    if drawn:
+        return altair.Chart.from_dict(next(iter(drawn.values())))
+    if not (names := chart_names(audit)):
         raise InputError("this audit has no chart; Estimate.plot draws its headline.")
-    if name is not None:
-        raise InputError(f"name is {show(name)}; this audit has the charts {', '.join(charts)}.")
-    return altair.Chart.from_dict(next(iter(charts.values())))
+    raise InputError(f"name is {show(name)}; this audit has the charts {', '.join(names)}.")
 
 
-def _charts(audit: Audit) -> dict[str, Spec]:
+def _charts(audit: Audit, only: str | None = None) -> dict[str, Spec]:
     require("altair", extra="report", caller="Audit.plot")
     from dosimeter.audits.page.write import charts
 
-    return charts(audit)
+    return charts(audit, only=only)

@@ -310,7 +310,7 @@ CHARTS: dict[str, Callable[[Canvas, Audit], Spec | None]] = {
 }
 
 
-def charts(audit: Audit, *, width: int = WIDE) -> dict[str, Spec]:
+def charts(audit: Audit, *, width: int = WIDE, only: str | None = None) -> dict[str, Spec]:
     """Draw the charts of an audit: those of every kind, and those that its own kind adds.
 
     Every chart has a layer named "hover": invisible points with a text that Vega and the page show as a tooltip.
@@ -318,6 +318,7 @@ def charts(audit: Audit, *, width: int = WIDE) -> dict[str, Spec]:
     Args:
         audit: What an audit function returned.
         width: The full width in pixels; up to 420 the charts are laid out for a phone.
+        only: The name of the one chart to draw; None for all.
 
     Returns:
         Vega-Lite specifications by name, e.g. "roc"; a chart that this audit has nothing for is left out.
@@ -328,7 +329,7 @@ def charts(audit: Audit, *, width: int = WIDE) -> dict[str, Spec]:
     """
     kind = page_of(audit.metadata.kind)
     makers = CHARTS | dict(kind.CHARTS if kind is not None else {})
-    drawn = {name: make(Canvas(width), audit) for name, make in makers.items()}
+    drawn = {name: make(Canvas(width), audit) for name, make in makers.items() if only in (None, name)}
     return {name: chart for name, chart in drawn.items() if chart is not None}
 
 
