@@ -50,7 +50,7 @@ def pools_case(seed: int, mu: float, sizes: tuple[int, int]) -> Scores:
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-5])
-def test_more_records_told_apart_perfectly_prove_more(delta: float) -> None:
+def test_more_records_told_apart_perfectly_prove_hardly_less(delta: float) -> None:
     """Not small tables where one would do: 42 records a side proved .2 less than 41, and 62 proved .5 less than 60."""
     ranks = (np.arange(2 * records) for records in range(20, 64))
     proven = [pools_bound(rank_bins(1.0 * rank, 2 * rank >= rank.size), delta, 0.05).epsilon for rank in ranks]
