@@ -13,8 +13,9 @@ CORE := .venv-core
 # program that uses it, which torch does for bfloat16.
 SUITE := OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 RAY_gcs_server_port_wait_time_s=180 RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S=180
 
-# Two processes; the tests of one file stay in one of them, so that what they share is made once.
-SHARED := -n 2 --dist loadfile --no-loadscope-reorder
+# The tests of one file stay in one process, so that what they share is made once. With two processes on two cores a
+# sixth of `make test` is waiting, for Ray, browsers and workers: so it has three.
+SHARED := --dist loadfile --no-loadscope-reorder
 
 # The suite starts hundreds of processes; without files of bytecode each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -49,17 +50,17 @@ demo: $(VENV)/.core
 	$(BIN)/dosimeter demo
 
 test: lint
-	$(SUITE) $(BIN)/python -m pytest $(SHARED)
+	$(SUITE) $(BIN)/python -m pytest -n 3 $(SHARED)
 
-# The suite for people without PyTorch, transformers and Ray, in an environment of its own; what is marked slow is the
-# same there as in `make test`, and runs there only.
+# The suite for people without PyTorch, transformers and Ray, in an environment of its own. What is marked slow or once
+# takes seconds, is the same with and without these packages, and runs in `make test` only.
 test-core: $(CORE)/.test
-	OMP_NUM_THREADS=1 $(CORE)/bin/python -m pytest $(SHARED) -m 'not slow'
+	OMP_NUM_THREADS=1 $(CORE)/bin/python -m pytest -n 2 $(SHARED) -m 'not slow and not once'
 
 # The share of lines and branches that the suite runs; the number goes into CONTRIBUTING.md. Tests marked slow repeat
 # experiments and start browsers: traced they would take an hour, and most of their lines are run by others.
 coverage: $(VENV)/.test
-	$(SUITE) $(BIN)/python -m pytest $(SHARED) -m 'not slow' --cov --cov-report=
+	$(SUITE) $(BIN)/python -m pytest -n 2 $(SHARED) -m 'not slow' --cov --cov-report=
 	$(BIN)/coverage report --skip-covered --sort=cover
 	$(BIN)/python scripts/line_coverage.py
 

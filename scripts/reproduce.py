@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -206,6 +207,18 @@ def write(kept: Mapping[str, Any], file: Path, document: Path) -> None:
         temporary.replace(path)
 
 
+def with_others(
+    now: Mapping[str, Any], paper: str, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the file holds by now, with what a run has changed: others may have run another paper or part meanwhile."""
+    there = now.get(paper, _nothing())
+    changed = {
+        what: {name: entry for name, entry in entries.items() if before.get(what, {}).get(name) != entry}
+        for what, entries in after.items()
+    }
+    return {**now, paper: {what: {**there.get(what, {}), **entries} for what, entries in changed.items()}}
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run, print one line for each exhibit, write the page after each paper; 1 if one does not come out as stated."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -225,6 +238,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.only and given.paper == "all":
         parser.error("--only needs --paper")
     kept = read(KEPT)
+    before = deepcopy(kept)
     if given.page:
         write(kept, KEPT, PAGE)
         return 0
@@ -245,7 +259,7 @@ def main(arguments: list[str] | None = None) -> int:
             traceback.print_exc()
             failed += 1
             continue
-        kept = read(KEPT) | {paper: kept[paper]}  # another paper may have been run meanwhile
+        kept = with_others(read(KEPT), paper, before.get(paper, _nothing()), kept[paper])
         write(kept, KEPT, PAGE)
         failed += report(paper, kept[paper])
     return 1 if failed else 0

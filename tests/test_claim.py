@@ -214,6 +214,7 @@ def test_power_against_a_gaussian_that_leaks_more_than_it_claims():
 # --- the confidence sequence and the estimate -------------------------------------------------------------
 
 
+@pytest.mark.once
 def test_lower_bound_and_verdict_agree():
     for seed in range(20):
         evidence = OneRun(*gaussian_runs(seed, 600))
@@ -239,6 +240,7 @@ def test_lower_bound_does_not_depend_on_what_was_claimed():
     assert lows == pytest.approx([lows[0]] * 3, abs=1e-9)
 
 
+@pytest.mark.once
 def test_lower_bound_holds_its_level():
     above = 0
     for seed in range(120):

@@ -156,6 +156,7 @@ def test_plan_needs_what_it_says():
     assert -math.log(0.05 ** (-1 / guesses) - 1) >= 3 > -math.log(0.05 ** (-1 / (guesses - 1)) - 1)
 
 
+@pytest.mark.once
 def test_plan_expectations_lie_below_the_truth():
     answer = run_json("plan", "--members", 400, "--epsilon", 4, "--repeats", 4)
     most = max(row["epsilon"] for row in answer["largest_provable"])

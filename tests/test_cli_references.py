@@ -62,6 +62,7 @@ MODEL = ("model.onnx", "--members", "in.npz", "--nonmembers", "out.npz")
 REFERENCES = (*MODEL, "--references", "refs/*.onnx", "--reference-masks", "masks.npz")
 
 
+@pytest.mark.once
 def test_the_audit_is_that_of_the_library(run, folder, monkeypatch):
     code, out, err = run(*REFERENCES, "--json")
     assert (code, err) == (0, "")

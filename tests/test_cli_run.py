@@ -259,6 +259,7 @@ class TestCommandLine:
 
 
 class TestForeignTrainings:
+    @pytest.mark.once
     def test_from_the_file_to_the_result_and_again(self, run, tmp_path):
         folder = tmp_path / "mine"
         folder.mkdir()
@@ -336,6 +337,7 @@ class TestForeignTrainings:
         assert "ε" in out and "reading" not in err and "written" not in err
         assert (tmp_path / "page.html").is_file()
 
+    @pytest.mark.once
     def test_ctrl_c_says_how_to_resume(self, tmp_path):
         (tmp_path / "slow.py").write_text(
             "import time\nfrom sklearn.naive_bayes import GaussianNB\n"
@@ -596,12 +598,12 @@ class TestOwnScript:
 
 
 def test_rows_of_a_part_are_those_of_the_data_set(tmp_path):
-    config = changed(WINE, "data.records=60", "budget.runs=16")
+    config = changed(WINE, "data.records=60")
     ready = subject(config, base=tmp_path)
     row = int(ready.places.rows[-1])
     assert row > 60
     audit = launch(
-        changed(WINE, "data.records=60", "budget.runs=16", f"attack.points=[{row}]"),
+        changed(WINE, "data.records=60", f"attack.points=[{row}]"),
         ready,
         store=Store(tmp_path),
         progress=False,

@@ -88,6 +88,7 @@ def test_p_values_of_a_true_fit_are_spread_evenly():
     assert np.mean(p_values < 0.05) < 0.12
 
 
+@pytest.mark.once
 def test_result_is_complete_repeatable_and_plain():
     values = np.random.default_rng(7).normal(size=2500)
     first, again, other = (goodness_of_fit(values, seed=s) for s in (3, 3, 4))

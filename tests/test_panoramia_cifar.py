@@ -16,7 +16,7 @@ from dosimeter.attacks import image_classifier, stacked  # noqa: E402
 from dosimeter.engine import Store  # noqa: E402
 from dosimeter.generators import FlowMatching, SmoothedBootstrap  # noqa: E402
 from dosimeter.models import MultiLabel  # noqa: E402
-from experiments.panoramia import cifar, images, networks, stored, summary  # noqa: E402
+from experiments.panoramia import cifar, images, networks, stored, summary, trials  # noqa: E402
 
 EXHIBITS = {exhibit.part: exhibit for exhibit in reproduce.exhibits("panoramia")}
 SETTINGS = {
@@ -78,10 +78,11 @@ def place(monkeypatch, tmp_path):
     monkeypatch.setattr(stacked, "boosted", lambda seed, *, leaves, rounds: boosted(seed, leaves=4, rounds=5))
     quick = partial(image_classifier.image_judge, epochs=1)
     monkeypatch.setattr(image_classifier, "image_judge", quick)
-    monkeypatch.setattr(cifar, "image_judge", quick)
+    monkeypatch.setattr(trials, "image_judge", quick)
     monkeypatch.setattr(images, "parts", pictures)
     monkeypatch.setattr(stored, "FILE", tmp_path / "results.json")
-    monkeypatch.setattr(cifar, "FlowMatching", partial(FlowMatching, moves=2, width=8))
+    for module in (cifar, trials):
+        monkeypatch.setattr(module, "FlowMatching", partial(FlowMatching, moves=2, width=8))
     RUN.audits.cache_clear()
     yield tmp_path
     RUN.audits.cache_clear()
@@ -229,6 +230,27 @@ def test_the_lengths_fill_their_exhibits_and_are_not_computed_again(place, monke
     monkeypatch.setattr(cifar, "audited", lambda *_: pytest.fail("the rows are there"))
     cifar.main(["quick", "lengths"])
     assert "lengths, seed 0: cifar10" in capsys.readouterr().out
+
+
+def test_other_ways_are_tried_with_every_map(place, monkeypatch, capsys):
+    monkeypatch.setattr(cifar.tomllib, "loads", lambda _: {"cifar": {"quick": SETTINGS}})
+    cifar.main(["quick", "trials"])
+    assert "| image | auto-encoder | 48 |" in capsys.readouterr().out
+    ((row,), kept) = stored.kept(), [("none", 192), ("low frequencies, 0.5", 48), ("auto-encoder", 48)]
+    ways = [(one["prediction"], one["map"], one["numbers"]) for one in row["tried"]]
+    assert ways == [(prediction, *one) for prediction in ("velocity", "image") for one in kept]
+    assert row["learnt"] == 210 and all(0 <= one["auc"] <= 1 for one in row["tried"])
+
+
+def test_an_auto_encoder_keeps_what_its_images_have_in_common():
+    (X, _), (others, _) = pictures("", (300, 300), 0)
+    X, others = (
+        np.rint(255 * images.small(part, 4).repeat(2, 1).repeat(2, 2)).astype(np.uint8) for part in (X, others)
+    )
+    seen = trials.auto_encoder(others, 12, seed=0)(X)
+    assert seen.dtype == np.uint8 and seen.shape == X.shape
+    apart = [np.mean((side - X.astype(float)) ** 2) for side in (seen, np.broadcast_to(others.mean(axis=0), X.shape))]
+    assert apart[0] < 0.3 * apart[1]
 
 
 def test_the_attributes_fill_their_exhibits(place):

@@ -377,6 +377,25 @@ def test_two_papers_side_by_side_keep_each_other(exhibited):
     assert set(json.loads(reproduce.KEPT.read_text())) == {"other", "made_up"}
 
 
+def test_two_parts_of_a_paper_side_by_side_keep_each_other(exhibited):
+    other = PAPER.replace("Figure 4", "Figure 5").replace("fig4", "fig5").replace('"a"', '"c"').replace('"b"', '"d"')
+
+    def meanwhile():
+        known = json.loads(reproduce.KEPT.read_text())
+        known["made_up"]["rows"]["c"]["value"] = 1.09
+        reproduce.KEPT.write_text(json.dumps(known))
+        return book.Found({"a": 1.05, "b": 1.0})
+
+    def first(name, other):
+        return lambda: book.Found({name: 1.0, other: 1.0})
+
+    text = PAPER + other.replace("f.svg", "g.svg")
+    assert reproduce.main(["--paper", exhibited(text, fig4=first("a", "b"), fig5=first("c", "d"))]) == 0
+    assert reproduce.main(["--paper", exhibited(text, fig4=meanwhile, fig5=first("c", "d")), "--only", "fig4"]) == 0
+    rows = json.loads(reproduce.KEPT.read_text())["made_up"]["rows"]
+    assert {name: row["value"] for name, row in rows.items()} == {"a": 1.05, "b": 1.0, "c": 1.09, "d": 1.0}
+
+
 def test_stopped_by_hand(exhibited):
     def stop():
         raise KeyboardInterrupt

@@ -68,6 +68,7 @@ def test_one_heavy_record_forbids_the_normal_limit(monkeypatch):
     assert supremum.resampled_moments(two_points, 10, np.random.default_rng(0))[2] == "resampled records"
 
 
+@pytest.mark.once
 def test_resampled_maxima_against_a_plain_bootstrap():
     members, nonmembers = (np.round(side, 1) for side in normal_losses(0.7, n=150))
     rng = np.random.default_rng(8)
@@ -85,6 +86,7 @@ def test_spread_ranks_are_all_ranks_when_few_and_dense_at_both_ends():
     assert (np.diff(inner) / inner[:-1]).max() < 0.0021
 
 
+@pytest.mark.once
 def test_parametric_interval_is_as_wide_as_fresh_data_vary():
     fresh = [epsilon_star(*normal_losses(1.0, seed=s), delta=1e-4, resamples=0).epsilon for s in range(200)]
     widths = [epsilon_star(*normal_losses(1.0, seed=s), delta=1e-4, resamples=200) for s in range(20)]

@@ -5,7 +5,8 @@ the networks of each group together, by both protocols. Rows go to `results.json
 again. Generators, their images and networks are kept in `.reproduce/store`, so that a stopped run resumes.
 
 Groups: lengths (Tables 6.1 to 8.1, Figures 6.1 to 8.3), sizes (Figure 8.6a), private (Tables 8.2 to 8.4, Figure 8.6b),
-attributes (Fashion-MNIST for CelebA; Figure 8.4), controls (networks that learnt from other images).
+attributes (Fashion-MNIST for CelebA; Figure 8.4), controls (networks that learnt from other images), trials (other ways
+to generate images and to map them; no audit).
 """
 
 from __future__ import annotations
@@ -21,9 +22,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter import Audit, audit_members_only
-from dosimeter.attacks.image_classifier import image_judge
 from dosimeter.engine import Store
-from dosimeter.evidence import Scores
 from dosimeter.generators import Filtered, FlowMatching
 from dosimeter.generators.nearest import best_correlations
 
@@ -32,6 +31,7 @@ from . import stored, tables
 from .images import LowPassed, Settings, drawn, low_pass
 from .networks import NETWORKS, Labelled, accuracy, asked, private, trained
 from .summary import Remembered, kept, quantiles
+from .trials import told_apart, tried
 
 FOLDER = Path(__file__).resolve().parent
 CONFIG = FOLDER / "config.toml"
@@ -42,6 +42,7 @@ KEYS = {
     "private": ("dp.resnet", "dp.wide", "dp.same"),
     "attributes": ("celeba", "generator"),
     "controls": ("controls",),
+    "trials": ("trials",),
 }
 SHOWN = 500  # records of each kind whose losses a figure shows
 DP_NAMES = {"dp.resnet": "residual", "dp.wide": "wide"}
@@ -206,14 +207,6 @@ def maps(generator: Remembered, members: Any, fresh: Any, settings: Settings, se
     return found
 
 
-def told_apart(real: Any, generated: Any, *, seed: int) -> float:
-    """The AUC of a convolutional judge that was trained on the first half of both."""
-    half = len(real) // 2
-    both = np.concatenate([real[:half], generated[:half]])
-    odds = image_judge(both, np.arange(2 * half) < half, seed=seed)
-    return Scores(odds(real[half:]), odds(generated[half:])).auc
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Compute the rows that are missing, write them group by group, and print what they say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -230,7 +223,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for seed in range(settings["first_seed"], settings["first_seed"] + settings["seeds"]):
             there = _there(group, settings, given.size, seed)
             if not there:
-                there = audited(group, settings, given.size, seed, store)
+                made = (settings, given.size, seed, store)
+                there = tried(*made) if group == "trials" else audited(group, *made)
                 stored.keep(there)
             show(group, seed, there)
 
@@ -250,6 +244,8 @@ def show(group: str, seed: int, found: Sequence[Any]) -> None:
             print(
                 tables.of_image_generators([row]), *(tables.of_maps(row["maps"]) for _ in row["maps"][:1]), sep="\n\n"
             )
+        elif row["key"] == "trials":
+            print(tables.of_trials([row]))
         else:
             print(tables.of_targets([row], "accuracy"), tables.of_audits([row]), tables.of_cost([row]), sep="\n\n")
 

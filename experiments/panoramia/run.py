@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 
 from dosimeter.engine import Store
 
-from ..exhibits import Found
+from ..exhibits import Found, NotRunError
 from . import kept, stored, summary
 from . import tables as markdown
 from .summary import Row, mean
@@ -74,6 +75,8 @@ def figure61(size: str) -> Found:
     maps = [one for row in rows for one in row["maps"]]
     if maps:
         told["Starts and maps"] = markdown.of_maps(maps)
+    with suppress(NotRunError):
+        told["Other ways that were tried"] = markdown.of_trials(stored.rows("trials", size))
     numbers = {
         "figure61.copies": float(all(0 < row["nearest"] <= row["nearest_real"] for row in rows)),
         "figure61.passes": float(not any(row["decides"] for row in rows)),

@@ -155,3 +155,26 @@ def of_maps(found: Sequence[Row]) -> str:
         "the same, fresh images",
     ]
     return markdown(header, rows)
+
+
+def of_trials(rows: Sequence[Row]) -> str:
+    """What a judge tells of images that were made and mapped in other ways."""
+    found = [
+        [
+            one["prediction"],
+            one["map"],
+            f"{one['numbers']}",
+            *(f"{one[n]:.3f}" for n in ("auc", "nearest", "nearest_real")),
+        ]
+        for row in rows
+        for one in row["tried"]
+    ]
+    header = [
+        "the network gives",
+        "map",
+        "numbers that are kept of an image",
+        "AUC of the judge",
+        "correlation with the nearest member, generated",
+        "the same, fresh images",
+    ]
+    return markdown(header, found)

@@ -177,6 +177,7 @@ class TestClaim:
         run = self.run()
         assert dm.claim(run, mechanism=self.value, independent=True).low > dm.claim(run, mechanism=self.value).low
 
+    @pytest.mark.once
     def test_sampled_and_composed(self):
         value = DpSgd(1.0, 0.4, 5)
         run = self.run(value=value)

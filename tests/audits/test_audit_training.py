@@ -34,6 +34,7 @@ def test_the_whole_pipeline_keeps_its_level(epsilon, repetitions):
     assert all(count <= most for count in wrong.values()), wrong
 
 
+@pytest.mark.once
 def test_several_points_and_the_crossed_game_keep_the_level():
     repetitions, level, epsilon = 30, 0.1, 1.0
     most = int(binom.ppf(0.999, repetitions, level))
@@ -47,6 +48,7 @@ def test_several_points_and_the_crossed_game_keep_the_level():
         assert wrong <= 2 * most, game  # two bounds, each at this level
 
 
+@pytest.mark.once
 def test_a_true_claim_is_rarely_rejected_and_a_false_one_soon():
     rejected = [
         simulated(1.0, seed, shadows=8, runs=40, points=[3], claim=(1.0, 0.0)).details["claim"]["rejected"]

@@ -78,6 +78,7 @@ def test_a_known_epsilon_is_not_exceeded(way):
     assert np.mean(proven) > 0.3
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("copies", [1, 5])
 def test_who_is_a_member_has_no_part_in_a_score(copies):
     rng, x, y = records(401, 3)

@@ -660,6 +660,7 @@ def test_forged_one_runs(weak):
         assert not passes(values), forge
 
 
+@pytest.mark.once
 def test_forged_members_only():
     X, y = draw(360, 1)
     options = {"generator": sampler, "references": 3, "repeats": 3, "confidence": 0.9}

@@ -290,6 +290,7 @@ def test_bad_input(arguments, options, message):
         check_shift(*arguments, **options)
 
 
+@pytest.mark.once
 def test_large_tables_are_sampled_and_fast():
     rng = rng_of(0)
     members, nonmembers = rng.normal(size=(100_000, 20)), rng.normal(size=(100_000, 20))

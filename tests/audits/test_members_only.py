@@ -147,6 +147,7 @@ def test_the_measurement_is_a_difference_of_medians():
         assert row["throws"]["low"] <= row["throws"]["median"] <= row["throws"]["high"]
 
 
+@pytest.mark.once
 def test_same_seed_same_numbers_and_back_from_json():
     X, y = draw(300, 9)
     arguments = {"generator": sampler, "references": 3, "repeats": 3}
@@ -171,6 +172,7 @@ def test_files_of_version_1_are_read_with_their_notes():
     assert again.metadata["unit_of_privacy"] == audit.metadata.notes["unit_of_privacy"] == "one person"
 
 
+@pytest.mark.once
 def test_where_it_runs_is_one_value_and_the_old_keywords_work():
     X, y = draw(300, 9)
     model, sizes = memoriser(X, y, 3.0), []
@@ -197,6 +199,7 @@ def test_strength_of_the_baseline():
     assert strength["rising"] == (strength["rising_p_value"] <= 0.05)
 
 
+@pytest.mark.once
 def test_naive_and_ranked_and_without_references():
     X, y = draw(300, 10)
     model = memoriser(X, y, 3.0)
@@ -224,6 +227,7 @@ def test_a_trainer_of_the_caller_makes_the_references():
     assert sorted(size for size, _ in seen) == [60] * SHARED_REFERENCES + [90] * 6 + [180] * 6
 
 
+@pytest.mark.once
 def test_references_that_no_attack_could_pass_are_warned_of(monkeypatch):
     X, y = draw(300, 11)
     given = {"generator": sampler, "references": 3, "repeats": 1}

@@ -24,6 +24,7 @@ def audited():
     return audit_members_only(models, (X, y), nonmembers=draw(180, 3), protocol="thesis", **ASKED)
 
 
+@pytest.mark.once
 def test_its_values_prove_nothing_and_stand_beside_the_honest_ones():
     audit = audited()
     last = audit.estimates[-4:]

@@ -179,6 +179,7 @@ def test_residuals_are_standardised_by_what_is_usual_around_a_prediction():
     assert not standardised(np.zeros(5), np.zeros(5)).any()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", ["regression", "labels"])
 def test_without_a_leak_the_level_holds(kind):
     """The model saw none of the records: at most 5 % of audits may claim a loss."""

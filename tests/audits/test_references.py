@@ -35,6 +35,7 @@ def audit(target):
     return dm.audit_model(target, data=(X, Y), included=COINS, references=8, run=QUIET)
 
 
+@pytest.mark.once
 def test_references_prove_more_than_the_loss(audit):
     sharper, loss = audit.details.attacks
     assert sharper.headline and not loss.headline and loss.attack == "loss"
@@ -55,6 +56,7 @@ def test_the_audit_is_written_read_verified_and_drawn(audit, tmp_path):
     assert "None of them was told which records" in page
 
 
+@pytest.mark.once
 def test_a_split_bounds_the_replacement_of_a_record(target):
     split = (X[COINS], Y[COINS]), (X[~COINS], Y[~COINS])
     found = dm.audit_model(target, members=split[0], nonmembers=split[1], references=4, run=QUIET)
@@ -62,6 +64,7 @@ def test_a_split_bounds_the_replacement_of_a_record(target):
     assert found.headline.low > found.details.attacks[1].epsilon
 
 
+@pytest.mark.once
 def test_the_same_call_gives_the_same_numbers_and_the_store_answers(target, tmp_path):
     kept = RunOptions(engine="inline", progress=False, store=Store(tmp_path / "store"))
     first, second = (dm.audit_model(target, data=(X, Y), included=COINS, references=4, run=kept) for _ in range(2))

@@ -30,6 +30,7 @@ def test_the_exposed_group_is_flagged_and_comes_first() -> None:
     assert rows[0]["epsilon"] > rows[1]["epsilon"]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("confidence", [0.95, 0.5])
 def test_rows_share_the_level(confidence: float) -> None:
     rng = np.random.default_rng(2)

@@ -111,6 +111,7 @@ def test_one_run():
     assert_verified(audit_one_run(laplace(3.0, 160), data, signal=as_they_are, **HERE))
 
 
+@pytest.mark.once
 def test_members_only():
     X, y = draw(360, 1)
     options = {"generator": sampler, "references": 3, "repeats": 3, "confidence": 0.9}

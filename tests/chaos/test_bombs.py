@@ -273,6 +273,7 @@ class TestFileSizeLimit:
         path.write_text(audit_scores(scores, resamples=0).to_json())
         return path
 
+    @pytest.mark.once
     @pytest.mark.parametrize(
         ("words", "name"),
         [

@@ -165,6 +165,7 @@ def passes(text: str, **options) -> bool:
         return False
 
 
+@pytest.mark.once
 def test_no_changed_file_passes(honest, record_property):
     rng = random.Random(17)
     for _ in range(FILES):

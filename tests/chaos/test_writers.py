@@ -15,6 +15,7 @@ from dosimeter.engine import Store
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs file locks")
 
 
+@pytest.mark.once
 def test_processes_that_share_a_store(tmp_path, sizes, tally):
     rng = random.Random(8)
     reference = chaos_jobs.facts(chaos_jobs.audit().to_json())

@@ -228,6 +228,7 @@ def write_many(folder, start):
         assert found is None or (found[0]["x"] == (number + start) % 20).all()
 
 
+@pytest.mark.once
 def test_many_writers_and_readers_at_once(store):
     context = multiprocessing.get_context("spawn")
     writers = [context.Process(target=write_many, args=(store.folder, start)) for start in range(3)]

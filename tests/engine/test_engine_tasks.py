@@ -91,6 +91,7 @@ def test_fingerprints_of_unusual_arrays():
     assert len({hash_of_arrays({"x": array}) for array in arrays}) == len(arrays)
 
 
+@pytest.mark.once
 @given(st.dictionaries(st.text(), JSON, max_size=4), st.integers(0, 2**70))
 def test_a_task_survives_a_journey(arguments, seed):
     task = Task("t", arguments, seed)

@@ -79,6 +79,7 @@ def refuse_or_answer(function, arguments):
 PLACES = st.integers(0, len(JUNK) - 1)  # of junk; Hypothesis itself must not look at objects that fail when looked at
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", CALLS)
 def test_one_broken_argument(name):
     """Every argument of every call takes every piece of junk."""

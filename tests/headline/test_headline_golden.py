@@ -49,6 +49,7 @@ def pools_case(seed: int, mu: float, sizes: tuple[int, int]) -> Scores:
     return Scores(rng.normal(mu, 1, sizes[0]), rng.normal(0, 1, sizes[1]))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("delta", [0.0, 1e-5])
 def test_more_records_told_apart_perfectly_prove_hardly_less(delta: float) -> None:
     """Not small tables where one would do: 42 records a side proved .2 less than 41, and 62 proved .5 less than 60."""
@@ -106,6 +107,7 @@ def steps(seed: int, records: int = 2000) -> tuple[np.ndarray, np.ndarray]:
     return np.where(told, np.where(inside, 9, -9) + rng.random(records), rng.normal(0.3 * inside, 1)), inside
 
 
+@pytest.mark.once
 def test_ends_that_rise_by_themselves_prove_as_much_as_the_walk() -> None:
     runs = [OneRun(*steps(seed)) for seed in range(4)]
     walked = np.mean([ranked(run, delta=1e-5).low for run in runs])
@@ -217,6 +219,7 @@ def test_claim_says_whose_epsilon_the_counts_and_the_ceiling() -> None:
     assert "A perfect attack on so many records could have proven" in silent.claim
 
 
+@pytest.mark.once
 def test_counts_of_a_claim_can_be_checked_or_it_says_that_some_count_more() -> None:
     """Of a claim that says nothing of weights, the counts alone are as rare as it says."""
     rng = np.random.default_rng(5)

@@ -65,6 +65,7 @@ def by_path(found: Board) -> dict[str, Any]:
     return {entry.path: entry for entry in found.entries}
 
 
+@pytest.mark.once
 def test_every_audit_is_read_and_damaged_files_are_listed(folder: Path) -> None:
     found = board(folder)
     assert [e.path for e in found.entries] == ["shifted.json", "a/1.json", "a/2.json", "small.json"]

@@ -99,6 +99,7 @@ def test_a_lower_bound_is_on_no_frontier() -> None:
     assert [p.frontier for p in points] == [False, True, False]
 
 
+@pytest.mark.once
 def test_the_landscape_ranks_guarantees_and_not_lower_bounds() -> None:
     """A weak attack on a model without guarantee must not look like privacy."""
     private, weak = samples.full(guard=False), samples.bare(1.6)

@@ -186,6 +186,7 @@ class TestMlflow:
         files = mlflow.artifacts.download_artifacts(run_id=run_id, dst_path=str(tmp_path / "down"))
         return run.data, tmp_path / "down", files
 
+    @pytest.mark.once
     def test_a_new_run(self, mlflow, tmp_path):
         audit = samples.full()
         run_id = audit.log_to_mlflow()
@@ -249,6 +250,7 @@ class TestWandb:
         monkeypatch.chdir(tmp_path)
         return found
 
+    @pytest.mark.once
     def test_offline(self, wandb, tmp_path):
         audit = samples.full()
         with pytest.raises(InputError, match=r"wandb\.init"):

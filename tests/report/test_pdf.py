@@ -17,6 +17,7 @@ from dosimeter.cli import app
 from dosimeter.report import pdf
 
 
+@pytest.mark.once
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 def test_the_pdf_has_the_whole_page(tmp_path: Path) -> None:
     path = tmp_path / "audit.pdf"

@@ -61,6 +61,7 @@ def stubborn(indices, seed):
     return LogisticRegression().fit(FLAT[indices], Y[indices])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("processes", [1, 2])
 def test_scikit_learn(processes):
     for one in train_foreign(forest, MEMBERS, SEEDS, FLAT, workers=processes):

@@ -764,6 +764,7 @@ def run(tmp_path, *arguments, use="global"):
     return subprocess.check_output([sys.executable, str(tmp_path / "mine.py"), *arguments], text=True)
 
 
+@pytest.mark.once
 def test_the_same_in_another_process(tmp_path):
     assert len({run(tmp_path) for _ in range(3)}) == 1
 
@@ -775,6 +776,7 @@ def test_the_command_line_of_a_script_counts(tmp_path):
     assert run(tmp_path, "--report", "a") == run(tmp_path, "--report", "b"), "what changes no value changes no key"
 
 
+@pytest.mark.once
 def test_a_module_that_is_imported_later_changes_no_key(tmp_path):
     """What is loaded when an audit begins depends on what ran before it in the process."""
     (tmp_path / "mine.py").write_text(

@@ -166,6 +166,7 @@ class TestWithCoins:
         fresh = [audit_synthetic(blurred, table(60), references=0, run=HERE).metadata.seed for _ in range(2)]
         assert fresh[0] != fresh[1]
 
+    @pytest.mark.once
     def test_processes_give_the_same_bits(self, seventh):
         local = RunOptions(engine="local", workers=2, progress=False)
         assert audit_synthetic(blurred, table(120), references=2, seed=7, run=local).estimates == seventh.estimates
@@ -216,6 +217,7 @@ class TestValidity:
     def test_what_is_proven_is_the_headline(self, copied, proven):
         assert proven(copier, mixed(), references=2, seed=1) == copied.headline.low
 
+    @pytest.mark.once
     def test_randomised_response_is_never_charged_with_more_than_it_leaks(self, proven):
         # Record i is the word i. It is published with probability e^ε/(1+e^ε) if it was in and 1/(1+e^ε) if not.
         truth, size, audits = 1.0, 250, 24
@@ -232,6 +234,7 @@ class TestValidity:
         assert stats.binom.sf(above - 1, audits, 0.05) > 1e-4
         assert np.median(lows) > 0.3
 
+    @pytest.mark.once
     def test_a_generator_that_never_saw_the_members_proves_nothing(self, proven):
         audits, above = 30, 0
         for turn in range(audits):
@@ -336,6 +339,7 @@ class TestBeside:
 
 
 class TestStore:
+    @pytest.mark.once
     def test_finished_releases_are_not_made_again(self, tmp_path):
         kept = RunOptions(engine="inline", store=Store(tmp_path / "store"), progress=False)
         first, again = (audit_synthetic(copier, mixed(90), references=3, run=kept) for _ in range(2))

@@ -435,9 +435,11 @@ def _grid(floor: float, top: float) -> FloatArray:
 
 def _last(grid: FloatArray, holds: Callable[[float], bool]) -> int:
     """The last point of a grid that a condition holds at, −1 if none; it holds up to there."""
+    if holds(float(grid[-1])):  # most cells are rejected as a whole, or not at all
+        return int(grid.size) - 1
     if not holds(float(grid[0])):
         return -1
-    low, high = 0, grid.size
+    low, high = 0, grid.size - 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if holds(float(grid[middle])) else (low, middle)

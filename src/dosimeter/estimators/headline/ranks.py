@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -106,21 +108,22 @@ def nothing(records: int) -> Proof:
 ROUNDING = 1e-11  # added to every tail: more than the windows and the Fourier transform can lose
 
 
-class Law(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Law:
     """Probabilities of first, first + 1, …"""
 
     first: int
     mass: FloatArray
 
-    @property
+    @cached_property
     def values(self) -> FloatArray:
         return np.asarray(self.first + np.arange(self.mass.size, dtype=float))
 
-    @property
+    @cached_property
     def mean(self) -> float:
         return float(self.values @ self.mass)
 
-    @property
+    @cached_property
     def variance(self) -> float:
         centred = self.values - self.mean
         return float((centred * centred) @ self.mass)

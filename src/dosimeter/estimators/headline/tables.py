@@ -10,6 +10,7 @@ Which bins form a table, and with what weight, the ranks and the revealed labels
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -296,10 +297,10 @@ def _two_sided(bins: Bins, view: View, design: float, base: float, least: _Least
     groups = []
     i0 = j0 = 0
     while i0 < top.size and j0 < bottom.size:
-        i = max(above.enough(i0, least), int(np.searchsorted(facing, below.enough(j0, least))))
-        if i >= top.size - 1 or not (above.leaves(i, least) and below.leaves(int(facing[i]), least)):
+        i = max(above.enough(i0, least), bisect_left(facing, below.enough(j0, least)))
+        if i >= top.size - 1 or not (above.leaves(i, least) and below.leaves(facing[i], least)):
             i = top.size - 1
-        j = int(facing[i])
+        j = facing[i]
         excess = above.mean_odds(i0, i) - below.mean_odds(j0, j) - design
         groups.append(_OpposedBins(top[i0 : i + 1], bottom[j0 : j + 1], excess))
         i0, j0 = i + 1, j + 1
@@ -307,40 +308,43 @@ def _two_sided(bins: Bins, view: View, design: float, base: float, least: _Least
 
 
 class _Passed(NamedTuple):
-    """Records, information, and log-odds weighted by it, that are passed on the way inwards."""
+    """Records, information, and log-odds weighted by it, that are passed on the way inwards.
 
-    records: IntArray
-    information: FloatArray
-    weighted: FloatArray
-    weights: FloatArray
+    Lists: a side has some hundred bins, and a search in so few is quicker in a list than in an array.
+    """
+
+    records: list[int]
+    information: list[float]
+    weighted: list[float]
+    weights: list[float]
 
     @classmethod
     def of(cls, records: IntArray, information: FloatArray, odds: FloatArray, bins: IntArray) -> _Passed:
         weights = information[bins] + 1e-9
-        passed = (np.cumsum(each) for each in (information[bins], weights * odds[bins], weights))
-        return cls(np.cumsum(records[bins]), *passed)
+        passed = (np.cumsum(each).tolist() for each in (information[bins], weights * odds[bins], weights))
+        return cls(np.cumsum(records[bins]).tolist(), *passed)
 
-    def facing(self, other: _Passed) -> IntArray:
+    def facing(self, other: _Passed) -> list[int]:
         """For each bin the one of the other side up to which as large a share of its information is passed."""
-        shares = self.information / self.information[-1]
-        place = np.searchsorted(other.information / other.information[-1], shares - 1e-12)
-        place[-1] = other.information.size
-        return np.asarray(np.minimum(place, other.information.size - 1))
+        mine, theirs = np.array(self.information), np.array(other.information)
+        place = np.searchsorted(theirs / theirs[-1], mine / mine[-1] - 1e-12)
+        place[-1] = theirs.size
+        return np.minimum(place, theirs.size - 1).tolist()
 
     def enough(self, first: int, least: _Least) -> int:
         """The last bin of the smallest group from `first` on that is large enough."""
-        passed = ((self.records, least.records), (self.information, least.rare))
-        before = [all_[first - 1] if first else 0 for all_, _ in passed]
-        return max(int(np.searchsorted(all_, b + needed)) for (all_, needed), b in zip(passed, before, strict=True))
+        records, information = (self.records[first - 1], self.information[first - 1]) if first else (0, 0.0)
+        by_records = bisect_left(self.records, records + least.records)
+        return max(by_records, bisect_left(self.information, information + least.rare))
 
     def leaves(self, last: int, least: _Least) -> bool:
         """Whether a group that ends here leaves enough for another."""
-        left = self.records[-1] - self.records[last], self.information[-1] - self.information[last]
-        return bool(left[0] >= least.records and left[1] >= least.rare)
+        records, information = self.records[-1] - self.records[last], self.information[-1] - self.information[last]
+        return records >= least.records and information >= least.rare
 
     def mean_odds(self, first: int, last: int) -> float:
         """The mean log-odds of a group, by information."""
         weighted, weights = (
             passed[last] - (passed[first - 1] if first else 0.0) for passed in (self.weighted, self.weights)
         )
-        return float(weighted / weights)
+        return weighted / weights
