@@ -62,7 +62,10 @@ def test_contributing_has_the_order_of_imports_and_real_files():
 
 def test_continuous_integration_runs_what_people_run():
     lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if line.startswith("make")] == ["make test", "make test-core"]
+    installs = "make --jobs 2 .venv/.test .venv-core/.test"
+    assert [line for line in lines if line.startswith("make")] == [installs, "make test", "make test-core"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "\nlint: $(VENV)/.test\n" in makefile and "\ntest-core: $(CORE)/.test\n" in makefile
 
 
 def test_the_hooks_run_what_make_lint_runs():
