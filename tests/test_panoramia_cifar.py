@@ -40,6 +40,7 @@ SETTINGS = {
     "references": 3,
     "reference_epochs": 1,
     "controls": 1,
+    "control_epochs": [1, 2, 3],
     "dp_resnet": [1, 2, 4, 6, 10, 15, 20],
     "dp_wide": [1, 2, 10, 15, 20],
     "dp_same": [20, 15],
@@ -51,7 +52,7 @@ SETTINGS = {
     "first_seed": 0,
     "seeds": 1,
 }
-CIFAR_ONLY = {"short_epochs", "starts", "shares", "mapped", "controls"}
+CIFAR_ONLY = {"short_epochs", "starts", "shares", "mapped", "controls", "control_epochs"}
 CIFAR_ONLY |= {name for name in SETTINGS if name.startswith("dp_")}
 ATTRIBUTES = {name: value for name, value in SETTINGS.items() if name not in CIFAR_ONLY} | {
     "attributes": True,

@@ -76,7 +76,7 @@ def networks(group: str, pairs: Pairs, settings: Settings, seed: int, store: Sto
             made.add(kind, trained(kind, *inside, settings, [short], seed, store)[short], epochs=short)
     elif group == "controls":
         for number in range(settings["controls"]):
-            found = trained("plain", *others, settings, epochs, seed + 1 + number, store)
+            found = trained("plain", *others, settings, settings["control_epochs"], seed + 1 + number, store)
             for count, module in found.items():
                 made.add(f"never saw them {number + 1}, {count} epochs", module, epochs=count)
     else:

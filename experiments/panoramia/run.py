@@ -302,21 +302,25 @@ def table84(size: str) -> Found:
 # --- beyond the thesis --------------------------------------------------------------------------------------
 
 
+CONTROLS = {
+    "tables": "networks on Adult, 300 members",
+    "texts": "transformers on texts, 2000 members",
+    "images": "networks on CIFAR-10, 8000 members",
+}
+
+
 def silence(size: str, store: Store | None = None) -> Found:
-    """Models that never saw the members give 0, and those that did are found: our protocol, on tables and texts."""
-    tables = [row["epsilon"] for row in kept.rows("silent", CONFIG["silent"][size], store)]
-    texts = [
-        t["epsilon"] for row in kept.rows("silent_text", CONFIG["silent_text"][size], store) for t in row["targets"]
-    ]
-    leaks = tuple(kept.rows("short_text", CONFIG["short_text"][size], store))
-    numbers = {
-        "silence.tables": float(np.mean([value == 0 for value in tables]) >= SILENT),
-        "silence.texts": float(np.mean([value == 0 for value in texts]) >= SILENT),
-        "silence.found.tables": _found(audits("adult", size, store)),
-        "silence.found.texts": _found(leaks),
+    """Models that never saw the members give 0, and those that did are found: our protocol, on all kinds of data."""
+    texts = kept.rows("silent_text", CONFIG["silent_text"][size], store)
+    controls = {
+        "tables": [row["epsilon"] for row in kept.rows("silent", CONFIG["silent"][size], store)],
+        "texts": [target["epsilon"] for row in texts for target in row["targets"]],
+        "images": [target["epsilon"] for row in stored.rows("controls", size) for target in row["targets"]],
     }
-    named = {"networks on Adult, 300 members": tables, "transformers on texts, 2000 members": texts}
-    return Found(numbers, {"Silence": markdown.of_silence(named)})
+    leaks = tuple(kept.rows("short_text", CONFIG["short_text"][size], store))
+    numbers = {f"silence.{kind}": float(np.mean(np.equal(some, 0.0)) >= SILENT) for kind, some in controls.items()}
+    numbers |= {"silence.found.tables": _found(audits("adult", size, store)), "silence.found.texts": _found(leaks)}
+    return Found(numbers, {"Silence": markdown.of_silence({CONTROLS[kind]: some for kind, some in controls.items()})})
 
 
 def generators(size: str, store: Store | None = None) -> Found:
