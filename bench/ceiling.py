@@ -249,7 +249,8 @@ def main() -> None:
             f"# The bound and its ceiling\n\nWritten by `{command}`. {RECORDS} coins, δ = {DELTA:g}, {1 - ALPHA:.0%} "
         )
         head += (
-            f"confidence, means over {chosen.draws} draws ({', '.join(f'{n}: {k} times as many' for n, k in MORE.items())})"
+            f"confidence, means over {chosen.draws} draws"
+            f" ({', '.join(f'{times} times as many of {name}' for name, times in MORE.items())})"
             f"{f'; others are given the first {given}' * bool(others)}. "
             "A dash: the laws allow any ε, so no claim can be false.\n"
         )
