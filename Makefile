@@ -53,7 +53,7 @@ test: lint
 	$(SUITE) $(BIN)/python -m pytest -n 3 $(SHARED)
 
 # The suite for people without PyTorch, transformers and Ray, in an environment of its own. What is marked slow or once
-# takes seconds, is the same with and without these packages, and runs in `make test` only.
+# is the same with and without these packages, as are tests of the numeric layers (tests/conftest.py): `make test` runs it.
 test-core: $(CORE)/.test
 	OMP_NUM_THREADS=1 $(CORE)/bin/python -m pytest -n 2 $(SHARED) -m 'not slow and not once'
 

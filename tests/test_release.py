@@ -68,6 +68,16 @@ def test_continuous_integration_runs_what_people_run():
     assert "\nlint: $(VENV)/.test\n" in makefile and "\ntest-core: $(CORE)/.test\n" in makefile
 
 
+def test_tests_of_the_numeric_layers_need_no_second_environment():
+    is_numeric = runpy.run_path(str(ROOT / "tests" / "conftest.py"))["is_numeric"]
+    files = {path.name: is_numeric(path) for path in (ROOT / "tests").rglob("test_*.py")}
+    for name in ("test_headline_proofs.py", "test_accounting_golden.py", "test_geometry.py"):
+        assert files[name]
+    for name in ("test_gate.py", "test_reproduce_epsilon_star.py", "test_imports.py", "test_training_paths.py"):
+        assert not files[name]
+    assert 20 <= sum(files.values()) < len(files) / 4
+
+
 def test_the_hooks_run_what_make_lint_runs():
     config = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
     tools = {"ruff check", "ruff format --check", "mypy", "lint-imports"}
