@@ -128,6 +128,7 @@ def runs(monkeypatch):
         rows["dp.same"] = [audit([scale * 0.2, scale * 0.5], dp=[e, e]) for e in (20, 15)]
         rows["silent"] = [{"epsilon": 0.0}] * 40
         rows["silent_text"] = [audit([0.0, 0.0])] * 20
+        rows["controls"] = [audit([0.0] * 40)]
         rows["short_text"] = [audit([0.0, scale])]
         shown = {"tree": 0.6, "copula": 0.65, "MST, ε = 1": 0.9, "MST, ε = 10": 0.7}
         made = [{"name": n, "auc": a, "distance": 1.0, "copies": 0.0, "seconds": 1.0} for n, a in shown.items()]
@@ -238,6 +239,15 @@ def test_a_span_holds_its_values(values):
     ends = [float(f"{end:.3f}") for end in (min(values), max(values))]
     assert numbers[1:] == (ends if ends[0] < ends[1] else [])
     assert tables.span([None, *values]) == tables.span(values) and tables.span([None]) == "–"
+
+
+def test_too_few_controls_are_not_run(runs, monkeypatch):
+    runs(sound=True)
+    for_all = RUN.stored.rows
+    few = {"controls": [audit([0.0] * 39)]}
+    monkeypatch.setattr(RUN.stored, "rows", lambda key, size: few.get(key) or for_all(key, size))
+    with pytest.raises(reproduce.book.NotRunError, match="39 of 40 images"):
+        RUN.silence("quick")
 
 
 def test_silence_has_an_interval():

@@ -29,7 +29,7 @@ PRINTED = {"cifar10": (20, 50, 100), "celeba": (50, 100), "wikitext2": (12, 46, 
 HELPERS = {"gen": "helper on generated records", "real": "helper on real non-members", "none": "no helper"}
 RECALLS = (0.05, 0.1, 0.2, 0.4)  # at which precisions are compared
 BUDGETS = {"dp.resnet": (1, 2, 4, 6, 10, 15, 20), "dp.wide": (1, 2, 10, 15, 20)}
-SILENT = 0.95
+SILENT, FEWEST = 0.95, 40  # share of the controls of each kind, and their number
 
 
 @lru_cache(maxsize=16)
@@ -317,6 +317,9 @@ def silence(size: str, store: Store | None = None) -> Found:
         "texts": [target["epsilon"] for row in texts for target in row["targets"]],
         "images": [target["epsilon"] for row in stored.rows("controls", size) for target in row["targets"]],
     }
+    for kind, some in controls.items():
+        if len(some) < FEWEST:
+            raise NotRunError(f"only {len(some)} of {FEWEST} {kind} were run")
     leaks = tuple(kept.rows("short_text", CONFIG["short_text"][size], store))
     numbers = {f"silence.{kind}": float(np.mean(np.equal(some, 0.0)) >= SILENT) for kind, some in controls.items()}
     numbers |= {"silence.found.tables": _found(audits("adult", size, store)), "silence.found.texts": _found(leaks)}
