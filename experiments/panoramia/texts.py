@@ -95,7 +95,7 @@ def entropy(texts: Sequence[str]) -> float:
 
 def audited(settings: Mapping[str, Any], seed: int, store: Store | None = None) -> dict[str, Any]:
     """ε̃ of a language model along its training; reference models are trained in the same way for
-    `reference_epochs`.
+    `reference_epochs`, on members that the generator did not learn from: `splits` has a fourth share.
 
     With `control` it learns from other passages than the members, so that ε̃ has to be 0. `store` is not used: the
     trainings take seconds.
@@ -119,6 +119,7 @@ def audited(settings: Mapping[str, Any], seed: int, store: Store | None = None) 
             stand_in
         ],
         references=settings["references"],
+        splits=tuple(settings["splits"]),
         seed=seed,
     )
     taken = time.process_time() - began

@@ -231,7 +231,9 @@ def _records(details: MembersOnlyDetails) -> str:
     counts = details.game
     lines = [
         f"{counts.members} members: {counts.generator_members} for the generator, {counts.train_members} to train "
-        f"the classifiers, {counts.audit_pairs} to audit; no member serves for two of these."
+        f"the classifiers, {counts.audit_pairs} to audit"
+        + (f", {counts.reference_members} for reference models alone" if counts.reference_members else "")
+        + "; no member serves for two of these."
         + (" A reference model is trained on members that it is not asked about." if details.null is not None else ""),
         f"Non-members from {short(counts.generator)}: {counts.sampled} generated, {counts.filtered} dropped by the "
         f"filter; {share(counts.copies_share)} were exact copies of members, and {counts.copies_left_out} copies were "

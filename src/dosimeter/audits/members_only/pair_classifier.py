@@ -175,13 +175,23 @@ def _columns(content: FloatArray, seen: Sequence[FloatArray]) -> FloatArray:
     return np.column_stack([content, *seen, *against])
 
 
+FAMILIAR = (
+    "reference models learn from the generator's members, whose words its texts repeat: a language model that saw none "
+    "of the members may stand out; pass splits with a fourth share, e.g. (0.2, 0.25, 0.25, 0.3)"
+)
+
+
 def reference_pools(records: AuditRecords, *, seed: int) -> tuple[RecordSet, ReferencePools]:
     """Members for the shared references, and those for reference models that take the target's place.
 
     The shared references get half of the generator's members. The others get all of them, as the target did, and the
-    members that they are not asked about.
+    members that they are not asked about. To a model that has learnt the generator's members by heart, generated
+    records look familiar. So where reference models have a share of their own, they learn from none of these: then they
+    are like a model that never saw any member, and the shared references get all of the generator's.
     """
-    held = records.for_generator
+    held, own = records.for_generator, records.for_references
+    if own is not None:
+        return held, ReferencePools(_both(own, records.audit.members), _both(own, records.train.members))
     order = np.random.default_rng(np.random.SeedSequence(seed)).permutation(len(held))
     shared = held.rows(order[: round(SHARED_SHARE * order.size)])
     return shared, ReferencePools(_both(held, records.audit.members), _both(held, records.train.members))

@@ -1,9 +1,9 @@
 """The records of a members-only audit: which member serves for what, and the generated records beside them.
 
 The members are divided at random (Kazmi 2024, Alg. 1): some for the generator (D_G in the paper) and for reference
-models, some to train the classifiers, and some to audit. Generated records are drawn once and divided into disjoint
-sets for the helper, the classifiers and the audit. A fair coin then decides for each pair of the audit which of the two
-records is shown.
+models, some to train the classifiers, and some to audit; a fourth share, where there is one, is for reference models
+alone. Generated records are drawn once and divided into disjoint sets for the helper, the classifiers and the audit. A
+fair coin then decides for each pair of the audit which of the two records is shown.
 """
 
 from __future__ import annotations
@@ -281,7 +281,10 @@ class BothSides:
 
 @dataclass(frozen=True, eq=False)
 class AuditRecords:
-    """All records of one audit: for the generator, for the helper, to train the classifiers and to audit."""
+    """All records of one audit: for the generator, for the helper, to train the classifiers and to audit.
+
+    `for_references` are members that reference models alone learn from, where a share of them was asked for.
+    """
 
     kind: str
     for_generator: RecordSet
@@ -291,6 +294,7 @@ class AuditRecords:
     counts: RecordCounts
     warnings: tuple[str, ...]
     nearest: NearestMembers | None = None
+    for_references: RecordSet | None = None
 
     @property
     def pairs(self) -> int:
@@ -307,6 +311,7 @@ class AuditRecords:
             self.audit.members,
             self.train.nonmembers,
             self.audit.nonmembers,
+            *(() if self.for_references is None else (self.for_references,)),
         )
 
 
@@ -321,7 +326,7 @@ def split_records(
     *,
     generator: Any = "auto",
     generated: Any = None,
-    splits: tuple[float, float, float],
+    splits: tuple[float, ...],
     audit_size: int | None,
     keep: Callable[..., Any] | None = None,
     store: Store | None = None,
@@ -330,10 +335,10 @@ def split_records(
     """Divide the members, generate non-members and check both."""
     X, y = _labelled_members(members)
     count = len(X) if isinstance(X, list) else int(X.shape[0])
-    sizes = _sizes(count, splits, audit_size)
+    *sizes, kept = _sizes(count, splits, audit_size)
     dividing, fitting, sampling = (int(s.generate_state(1)[0]) for s in np.random.SeedSequence(seed).spawn(3))
     order = np.random.default_rng(dividing).permutation(count)
-    rows = [order[end - size : end] for size, end in zip(sizes, np.cumsum(sizes), strict=True)]
+    rows = np.split(order, np.cumsum([*sizes, kept]))[:-1]
     made = generated_records(
         NonmemberSource(generator, generated, keep, store),
         (take(X, rows[0]), take(y, rows[0])),
@@ -350,7 +355,7 @@ def split_records(
     labels = (None, None) if records.labels is None else records.labels
     inside = RecordSet(X, y, Content(records.kind, records.members, labels[0]))
     outside = RecordSet(made.X, made.y, Content(records.kind, records.nonmembers, labels[1]))
-    for_generator, train, audit = (inside.rows(chosen) for chosen in rows)
+    for_generator, train, audit, for_references = (inside.rows(chosen) for chosen in rows)
     for_helper, made_train, made_audit = (outside.rows(chosen) for chosen in made_rows)
     repeated = _repeated_members(records, rows)
     return AuditRecords(
@@ -359,14 +364,15 @@ def split_records(
         for_helper=for_helper,
         train=BothSides(train, made_train),
         audit=BothSides(audit, made_audit),
-        counts=_counts(made, copies, count, sizes, repeated),
+        counts=_counts(made, copies, count, (*sizes, kept), repeated),
         warnings=(*made.warnings, *copies.warnings(records.sizes[1]), *_repeats_warning(repeated)),
         nearest=nearest,
+        for_references=for_references if kept else None,
     )
 
 
 def _counts(
-    made: GeneratedRecords, copies: GeneratedCopies, members: int, sizes: tuple[int, int, int], repeated: int
+    made: GeneratedRecords, copies: GeneratedCopies, members: int, sizes: tuple[int, ...], repeated: int
 ) -> RecordCounts:
     return RecordCounts(
         generator=made.generator,
@@ -381,6 +387,7 @@ def _counts(
         generator_members=sizes[0],
         train_members=sizes[1],
         audit_pairs=sizes[2],
+        reference_members=sizes[3],
         equal_across_parts=repeated,
     )
 
@@ -401,30 +408,34 @@ def _labelled_members(members: Any) -> tuple[Any, Any]:
     return X, y
 
 
-def _sizes(count: int, splits: Any, audit_size: int | None) -> tuple[int, int, int]:
+def _sizes(count: int, splits: Any, audit_size: int | None) -> tuple[int, int, int, int]:
     """How many members serve for what; refuses too few members with the number that is needed."""
-    if not isinstance(splits, (tuple, list)) or len(splits) != 3:
-        raise InputError(f"splits must be three shares, got {check.show(splits)}; pass e.g. (0.4, 0.3, 0.3).")
+    if not isinstance(splits, (tuple, list)) or len(splits) not in (3, 4):
+        raise InputError(
+            f"splits must be three shares, or four with one for the reference models, got {check.show(splits)}; pass "
+            "e.g. (0.4, 0.3, 0.3)."
+        )
     shares = [
         check.within(f"splits[{i}]", share, 0.0, 1.0, "pass a share of the members, e.g. 0.3", include="()")
         for i, share in enumerate(splits)
     ]
     if sum(shares) > 1 + 1e-9:
-        raise InputError(f"splits add up to {sum(shares):g}; pass three shares that sum to at most 1.")
+        raise InputError(f"splits add up to {sum(shares):g}; pass shares that sum to at most 1.")
     least = math.ceil(FEWEST / min(shares) - 1e-9)
     if count < least:
         raise InputError(
             f"members holds {count} records, and splits {tuple(shares)} with at least {FEWEST} for each share need "
             f"{least}; pass at least {least}."
         )
-    held, train, audit = (math.floor(share * count + 1e-9) for share in shares)
+    held, train, audit, *rest = (math.floor(share * count + 1e-9) for share in shares)
     if audit_size is not None:
         asked = check.whole("audit_size", audit_size, FEWEST, f"pass at most the {audit} members to audit", audit)
         train, audit = min(train + (audit - asked), count), asked
-    return held, train, audit
+    return held, train, audit, sum(rest)
 
 
 def _repeated_members(records: Records, rows: list[IntArray]) -> int:
     """How many members to audit equal a member that serves for something else."""
     hashes = record_hashes(records.members)
-    return int(np.isin(hashes[rows[2]], np.concatenate([hashes[rows[0]], hashes[rows[1]]])).sum())
+    elsewhere = np.concatenate([rows[0], rows[1], rows[3]])
+    return int(np.isin(hashes[rows[2]], hashes[elsewhere]).sum())

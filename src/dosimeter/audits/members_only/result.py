@@ -193,6 +193,7 @@ class RecordCounts(Part):
     train_members: Count
     audit_pairs: Count
     equal_across_parts: Count
+    reference_members: Count = 0
 
 
 @dataclass(frozen=True)

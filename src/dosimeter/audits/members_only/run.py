@@ -30,6 +30,7 @@ from dosimeter.audits.members_only.measure import (
     train_baselines,
 )
 from dosimeter.audits.members_only.pair_classifier import (
+    FAMILIAR,
     SHARED_REFERENCES,
     Answers,
     Pair,
@@ -65,7 +66,7 @@ SPLITS = (0.4, 0.3, 0.3)
 class SplitKeywords(TypedDict, total=False):
     """How the records of a members-only audit are divided and filtered."""
 
-    splits: tuple[float, float, float]
+    splits: tuple[float, ...]
     audit_size: int | None
     filter: Callable[..., Any] | None
 
@@ -115,10 +116,9 @@ def audit_members_only(
         nonmembers: Real non-members of the same kind.
         helper: What the helper model, which baseline and attack both see, is trained on: "generated" records, "real"
             non-members, or "none" for no helper.
-        reference: A function (X, y, seed) -> model that trains a reference model like the target; "auto" takes a small
-            model for the kind of data. It is called twice for each of the `references`, twice for each of half as many
-            (at least 3) that learn from fewer records, and twice more for the two models that baseline and attack both
-            see.
+        reference: A function (X, y, seed) -> model that trains a reference model like the target, for as many epochs;
+            "auto" takes a small model for the kind of data. It is called twice for each of the `references`, twice for
+            each of half as many (at least 3) that learn from fewer records, and for two that both sides see.
         references: How many reference models take the target's place: at least 3, or 0 for none.
         guesses: How many records are guessed to be members: "auto" (chosen on the classifiers' training records), a
             number, "ranked" (the best number, corrected for the choice) or "naive" (the best, not corrected).
@@ -128,11 +128,11 @@ def audit_members_only(
         name: A name for the page.
         metadata: Notes for the page, e.g. {"unit_of_privacy": "one person"}.
         run: Where the model runs, and how many records it is asked at once.
-        **options: `splits` (shares of the members for the generator, the classifiers and the audit, by default 0.4, 0.3
-            and 0.3), `audit_size` (fewer members to audit), `filter` (a function (X, y) -> mask that drops bad
-            generated records), `protocol` ("honest", the default, or "thesis": beside the honest values, the best of
-            all thresholds without a correction, whatever the reference models say) and `helper_train` (a function
-            (X, y, seed) -> model for the thesis's helper; a scikit-learn target is cloned).
+        **options: `splits` (shares of the members for generator, classifiers and audit, by default 0.4, 0.3 and 0.3; a
+            fourth is for reference models, which then see none of the generator's), `audit_size` (fewer members to
+            audit), `filter` (a function (X, y) -> mask of generated records to keep), `protocol` ("honest", the
+            default, or "thesis": the best of all thresholds, too, uncorrected, whatever the reference models say) and
+            `helper_train` (as `reference`, for the thesis's helper; a scikit-learn target is cloned).
 
     Returns:
         The audit, ε̃ of the first model first.
@@ -411,6 +411,7 @@ def _warnings(setup: MembersOnlySetup, records: AuditRecords, measured: _Measure
             f"{learn}, and what they gain from more is continued in a straight line: a language model that learns "
             "little from few texts and much from many may stand out without a leak"
         )
+        warnings += [FAMILIAR] if records.for_references is None else []
     if records.kind == "image":
         warnings.append(
             f"{learn}; how often an image model that never saw the members is reported with more than 0 has not been "
@@ -420,11 +421,10 @@ def _warnings(setup: MembersOnlySetup, records: AuditRecords, measured: _Measure
 
 
 def _metadata(
-    setup: MembersOnlySetup, records: AuditRecords, seeds: StageSeeds, splits: tuple[float, float, float]
+    setup: MembersOnlySetup, records: AuditRecords, seeds: StageSeeds, splits: tuple[float, ...]
 ) -> MembersOnlyMetadata:
-    names, trained = list(setup.targets), 0
-    if setup.references:
-        trained = 2 * (setup.references + smaller_references(setup.references)) + SHARED_REFERENCES
+    names, count = list(setup.targets), setup.references
+    trained = 2 * (count + smaller_references(count)) + SHARED_REFERENCES if count else 0
     return MembersOnlyMetadata(
         model=", ".join(names) if len(names) > 1 else type(setup.targets[names[0]]).__name__,
         members=records.counts.members,
