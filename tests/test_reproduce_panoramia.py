@@ -247,7 +247,7 @@ def test_too_few_controls_are_not_run(runs, monkeypatch):
     few = {"controls": [audit([0.0] * 39)]}
     monkeypatch.setattr(RUN.stored, "rows", lambda key, size: few.get(key) or for_all(key, size))
     with pytest.raises(reproduce.book.NotRunError, match="39 of 40 images"):
-        RUN.silence("quick")
+        RUN.silence("images", "quick")
 
 
 def test_silence_has_an_interval():

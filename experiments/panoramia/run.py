@@ -307,23 +307,27 @@ CONTROLS = {
     "texts": "transformers on texts, 2000 members",
     "images": "networks on CIFAR-10, 8000 members",
 }
+LEAKS = {"tables": "adult", "images": "cifar10"}  # whose networks did see their members
 
 
-def silence(size: str, store: Store | None = None) -> Found:
-    """Models that never saw the members give 0, and those that did are found: our protocol, on all kinds of data."""
-    texts = kept.rows("silent_text", CONFIG["silent_text"][size], store)
-    controls = {
-        "tables": [row["epsilon"] for row in kept.rows("silent", CONFIG["silent"][size], store)],
-        "texts": [target["epsilon"] for row in texts for target in row["targets"]],
-        "images": [target["epsilon"] for row in stored.rows("controls", size) for target in row["targets"]],
-    }
-    for kind, some in controls.items():
-        if len(some) < FEWEST:
-            raise NotRunError(f"only {len(some)} of {FEWEST} {kind} were run")
-    leaks = tuple(kept.rows("short_text", CONFIG["short_text"][size], store))
-    numbers = {f"silence.{kind}": float(np.mean(np.equal(some, 0.0)) >= SILENT) for kind, some in controls.items()}
-    numbers |= {"silence.found.tables": _found(audits("adult", size, store)), "silence.found.texts": _found(leaks)}
-    return Found(numbers, {"Silence": markdown.of_silence({CONTROLS[kind]: some for kind, some in controls.items()})})
+def silence(kind: str, size: str, store: Store | None = None) -> Found:
+    """Models that never saw the members give 0, and those that did are found: our protocol."""
+    if kind == "tables":
+        controls = [row["epsilon"] for row in kept.rows("silent", CONFIG["silent"][size], store)]
+    else:
+        rows = stored.rows("controls", size) if kind == "images" else _texts("silent_text", size, store)
+        controls = [target["epsilon"] for row in rows for target in row["targets"]]
+    if len(controls) < FEWEST:
+        raise NotRunError(f"only {len(controls)} of {FEWEST} {kind} were run")
+    leaks = _texts("short_text", size, store) if kind == "texts" else audits(LEAKS[kind], size, store)
+    found = all(row["targets"][-1]["stands_out"] and row["targets"][-1]["epsilon"] > 0 for row in leaks)
+    numbers = {f"silence.{kind}": float(np.mean(np.equal(controls, 0.0)) >= SILENT)}
+    numbers[f"silence.found.{kind}"] = float(found)
+    return Found(numbers, {f"Silence on {kind}": markdown.of_silence({CONTROLS[kind]: controls})})
+
+
+def _texts(section: str, size: str, store: Store | None) -> tuple[Row, ...]:
+    return tuple(kept.rows(section, CONFIG[section][size], store))
 
 
 def generators(size: str, store: Store | None = None) -> Found:
@@ -344,11 +348,6 @@ def generators(size: str, store: Store | None = None) -> Found:
         numbers[f"generators.{data}.copies"] = float(away >= 0.9 * usual > 0)
         told[f"Generators on {data}"] = markdown.of_generators(columns)
     return Found(numbers, told)
-
-
-def _found(rows: Sequence[Row]) -> float:
-    """Whether our protocol finds the longest training in every audit."""
-    return float(all(row["targets"][-1]["stands_out"] and row["targets"][-1]["epsilon"] > 0 for row in rows))
 
 
 def _each(name: str, function: Callable[..., Found], kinds: Sequence[str]) -> dict[str, Callable[..., Found]]:
@@ -372,6 +371,6 @@ PARTS: dict[str, Callable[..., Found]] = {
     "tab82": partial(private, "table82", "dp.resnet"),
     "tab83": partial(private, "table83", "dp.wide"),
     "tab84": table84,
-    "silence": silence,
+    **_each("silence", silence, tuple(CONTROLS)),
     "generators": generators,
 }
