@@ -322,9 +322,7 @@ def risk_from_epsilon(
     return _risk(*_checked(epsilon, delta, priors, fprs))
 
 
-def _checked(
-    epsilon: float, delta: float, priors: Sequence[float], fprs: Sequence[float]
-) -> tuple[float, float, FloatArray, FloatArray]:
+def _checked(epsilon: Any, delta: Any, priors: Any, fprs: Any) -> tuple[float, float, FloatArray, FloatArray]:
     e, delta, p = float(checked_epsilon(epsilon)), check.delta(delta), checked_prior(priors)
     return e, delta, p, numbers_in("fprs", fprs, 0.0, 1.0, "pass false-positive rates, e.g. 0.01")
 
