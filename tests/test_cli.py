@@ -435,6 +435,7 @@ class TestRefusals:
     @pytest.mark.parametrize("command", ["audit", "one-run", "panoramia", "claim"])
     @pytest.mark.parametrize("content", [b"", b"PK", b"\0" * 100, b"score,member\n1,2\n"])
     @pytest.mark.parametrize("ending", ["npz", "csv", "parquet"])
+    @pytest.mark.once
     def test_broken_files(self, refused, tmp_path, command, content, ending):
         (tmp_path / f"broken.{ending}").write_bytes(content)
         refused(command, f"broken.{ending}", *(["--epsilon", "1"] if command == "claim" else []))
