@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 INSTALL := install --quiet --no-compile
 compile = $(1)/bin/python -m compileall -qq -j 0 -x '/tests/' $(1)/lib || true
 
-.PHONY: demo test test-core coverage chaos lint bench docs notebooks dist journeys reproduce coverage-table tables picture clean
+.PHONY: demo test suite test-core coverage chaos lint style types bench docs notebooks dist journeys reproduce coverage-table tables picture clean
 
 # The stamps depend on pyproject.toml, so a changed dependency installs again.
 $(VENV)/.core: pyproject.toml
@@ -49,7 +49,11 @@ $(CORE)/.test: pyproject.toml
 demo: $(VENV)/.core
 	$(BIN)/dosimeter demo
 
-test: lint
+# ruff takes a second and goes first. mypy takes a minute of one core: it runs beside the suite.
+test: style
+	$(MAKE) --no-print-directory --jobs 2 types suite
+
+suite: $(VENV)/.test
 	$(SUITE) $(BIN)/python -m pytest -n 3 $(SHARED)
 
 # The suite for people without PyTorch, transformers and Ray, in an environment of its own. What is marked slow or once
@@ -68,11 +72,15 @@ coverage: $(VENV)/.test
 chaos: $(VENV)/.test
 	DOSIMETER_CHAOS=long OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/chaos tests/fuzz
 
-lint: $(VENV)/.test
+lint: style types
+
+style: $(VENV)/.test
 	$(BIN)/ruff check src tests bench scripts experiments
 	$(BIN)/ruff format --check src tests bench scripts experiments
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+types: $(VENV)/.test
+	$(BIN)/mypy
 
 bench:
 	$(PYTHON) bench/run.py

@@ -224,7 +224,7 @@ class TestJson:
 
     @pytest.mark.slow
     def test_selftest(self, run):
-        code, out, err = run("selftest", "--trials", "2", "--records", "100", "--json")
+        code, out, err = run("selftest", "--trials", "1", "--records", "100", "--json")
         assert code in (0, 1)
         assert err == ""
         rows = json.loads(out, parse_constant=pytest.fail)["rows"]
@@ -435,6 +435,7 @@ class TestRefusals:
     @pytest.mark.parametrize("command", ["audit", "one-run", "panoramia", "claim"])
     @pytest.mark.parametrize("content", [b"", b"PK", b"\0" * 100, b"score,member\n1,2\n"])
     @pytest.mark.parametrize("ending", ["npz", "csv", "parquet"])
+    @pytest.mark.once
     def test_broken_files(self, refused, tmp_path, command, content, ending):
         (tmp_path / f"broken.{ending}").write_bytes(content)
         refused(command, f"broken.{ending}", *(["--epsilon", "1"] if command == "claim" else []))

@@ -763,18 +763,12 @@ class TestTorch:
 
 
 @pytest.mark.slow
-def test_members_only_is_shown(tmp_path):
-    (tmp_path / "audit.toml").write_text(
-        'audit = "members-only"\n[data]\nname = "digits"\n[model]\n'
+def test_members_only_is_shown(run, tmp_path):
+    text = (
+        'audit = "members-only"\n[data]\nname = "digits"\nrecords = 300\n[model]\n'
         'sklearn = "sklearn.ensemble.RandomForestClassifier"\noptions = { n_estimators = 10 }\n'
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "dosimeter", "run", "audit.toml", "--out", "page.html"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "PANORAMIA measures" in done.stdout and "ROC" not in done.stdout
+    code, out, err = run(written(tmp_path, text), "--out", "page.html")
+    assert code == 0, err
+    assert "PANORAMIA measures" in out and "ROC" not in out
     assert "<html" in (tmp_path / "page.html").read_text(encoding="utf-8")

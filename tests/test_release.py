@@ -65,7 +65,11 @@ def test_continuous_integration_runs_what_people_run():
     installs = "make --jobs 2 .venv/.test .venv-core/.test"
     assert [line for line in lines if line.startswith("make")] == [installs, "make test", "make test-core"]
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert "\nlint: $(VENV)/.test\n" in makefile and "\ntest-core: $(CORE)/.test\n" in makefile
+    assert "\nlint: style types\n" in makefile
+    assert "\ntest: style\n\t$(MAKE) --no-print-directory --jobs 2 types suite\n" in makefile
+    for part in ("style", "types", "suite"):
+        assert f"\n{part}: $(VENV)/.test\n" in makefile
+    assert "\ntest-core: $(CORE)/.test\n" in makefile
 
 
 def test_tests_of_the_numeric_layers_need_no_second_environment():

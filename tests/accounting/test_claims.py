@@ -26,6 +26,8 @@ from dosimeter.accounting.profile import tpr_from_profile
 from dosimeter.estimators.one_run import one_run_mu_bound
 from dosimeter.estimators.trade_off import TradeOffCurve, band_excess, recursion_rejects
 
+pytestmark = pytest.mark.once  # NumPy, SciPy and dp-accounting alone
+
 LEVEL = 0.1
 
 

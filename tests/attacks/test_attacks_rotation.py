@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from dosimeter import InputError
 from dosimeter.attacks import leave_one_out, lira, loss, rmia, watson
 
+pytestmark = pytest.mark.once  # NumPy alone
+
 
 def drawn(seed, models=10, records=25):
     rng = np.random.default_rng(seed)

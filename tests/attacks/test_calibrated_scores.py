@@ -10,6 +10,8 @@ from dosimeter.attacks.calibration import ITSELF, WAYS, _by_trees, calibrated
 from dosimeter.estimators.limits import auc_with_error
 from dosimeter.evidence import Scores
 
+pytestmark = pytest.mark.once  # scikit-learn alone
+
 rng_of = np.random.default_rng
 
 

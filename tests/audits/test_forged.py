@@ -24,6 +24,8 @@ from dosimeter.audits.shift.guard import Guard
 from dosimeter.estimators.headline import Bins
 from dosimeter.estimators.lower_bound import bound_of_bins
 
+pytestmark = pytest.mark.once  # numbers from a file; other tests verify audits in every environment
+
 RNG = np.random.default_rng(0)
 SIZE = 100
 

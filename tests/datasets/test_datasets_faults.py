@@ -36,6 +36,8 @@ from dosimeter import InputError
 from dosimeter.datasets import _raw_files, load
 from dosimeter.datasets.catalogue import CATALOGUE
 
+pytestmark = pytest.mark.once  # the loaders read files with NumPy and PyArrow
+
 
 def rng():
     return np.random.default_rng(0)

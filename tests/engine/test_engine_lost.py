@@ -14,7 +14,10 @@ import pytest
 from dosimeter.engine import LostWorkersError, Store, Task, driver, leases, local, run, work
 from dosimeter.training import train_command
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+pytestmark = [
+    pytest.mark.once,  # no task here needs a package; test_engine_run.py is for every environment
+    pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals"),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -160,6 +160,7 @@ def test_one_mishap_is_made_good(tmp_path, kind):
         ("write", "ValueError: assignment destination is read-only", "Traceback"),
     ],
 )
+@pytest.mark.once
 @pytest.mark.parametrize("stored", [True, False])
 def test_a_task_that_keeps_failing_does_not_stop_the_others(tmp_path, kind, error, log, stored):
     todo = tasks(5)

@@ -108,6 +108,7 @@ class TestNotebook:
         assert set(frame["kind"]) <= {"estimate", "guarantee"}
 
     @pytest.mark.slow
+    @pytest.mark.parametrize("audit", ["bare", "hostile"], indirect=True)  # few charts, and all with any text
     def test_every_chart_of_the_page_can_be_drawn_alone(self, audit):
         page = charts(audit)
         names = tuple(page)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -45,6 +46,12 @@ def train(factory, recipe, strategy, **options):
     return list(train_many(factory, recipe, strategy=strategy, **given))
 
 
+@cache
+def plainly(factory, recipe):
+    """What several ways are compared with, trained once."""
+    return train(factory, recipe, "sequential")
+
+
 def apart(some, others):
     pairs = zip(some, others, strict=True)
     return max(float(np.abs(a.state[name] - b.state[name]).max()) for a, b in pairs for name in a.state)
@@ -56,9 +63,9 @@ def apart(some, others):
 @pytest.mark.parametrize(("factory", "strategy"), WAYS, ids=lambda way: getattr(way, "__name__", way))
 def test_as_the_plain_loop(factory, strategy, sampling, dp, optimiser):
     recipe = Recipe(epochs=2, batch_size=16, sampling=sampling, dp=dp, **optimiser)
-    fast, plain = train(factory, recipe, strategy), train(factory, recipe, "sequential")
+    fast, plain = train(factory, recipe, strategy), plainly(factory, recipe)
     assert fast[0].plan.strategy == strategy
-    start = [one.state for one in train(factory, Recipe(steps=1, learning_rate=1e-30), "sequential")]
+    start = [one.state for one in plainly(factory, Recipe(steps=1, learning_rate=1e-30))]
     moved = max(
         float(np.abs(one.state[name] - was[name]).max()) for one, was in zip(plain, start, strict=True) for name in was
     )

@@ -1,6 +1,7 @@
 """Transcripts of every path beside a slow training with one backward pass a record, in both worlds."""
 
 import copy
+from functools import cache
 
 import numpy as np
 import pytest
@@ -59,6 +60,7 @@ def run(strategy, factory, recipe, members, seeds, neighbour, data=(X, Y)):
     return modules, way.train(modules, recipe, tensors, draws, neighbour)
 
 
+@cache
 def slowly(factory, recipe, seed, neighbour, on_d):
     """The same training written out: both clipped sums in full, record by record; (module, arrays, log-odds)."""
     torch = pytest.importorskip("torch", reason="the engine needs torch: dosimeter[torch]")

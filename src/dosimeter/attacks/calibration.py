@@ -19,6 +19,7 @@ from scipy.special import ndtri
 
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, IntArray, labels_of, matrix
+from dosimeter.engine.threads import one_thread
 from dosimeter.estimators.limits import average_ranks
 
 WAYS = ("quantile", "neighbours", "class")
@@ -118,7 +119,6 @@ def _of_class(signals: FloatArray, classes: IntArray, most: int) -> FloatArray:
 def _by_trees(signals: FloatArray, inputs: FloatArray, classes: IntArray, same: IntArray) -> FloatArray:
     """The median that trees fitted on the other folds predict for each record."""
     from sklearn.ensemble import HistGradientBoostingRegressor
-    from threadpoolctl import threadpool_limits
 
     fold = same % FOLDS
     every = max(1, -(-signals.size // MOST_FITTED))
@@ -141,7 +141,7 @@ def _by_trees(signals: FloatArray, inputs: FloatArray, classes: IntArray, same: 
         )
         medians = _of_class(signals[fitted], classes[fitted], most=int(classes.max()))
         seen = np.column_stack([inputs, medians[classes]])  # easy classes are parted from hard ones at one cut
-        with threadpool_limits(1):  # threads of small fits mostly wait for each other
+        with one_thread():
             usual[inside] = trees.fit(seen[fitted], signals[fitted]).predict(seen[inside])
     return usual
 

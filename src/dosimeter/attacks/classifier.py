@@ -8,6 +8,7 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._validate import BoolArray, FloatArray, InputError, IntArray, table
+from dosimeter.engine.threads import one_thread
 
 FOLDS = 5
 
@@ -81,9 +82,8 @@ def _dealt(rows: IntArray, member: BoolArray, parts: int, total: int, seed: np.r
 
 def _log_odds(inputs: FloatArray, member: BoolArray, asked: FloatArray, seed: int) -> FloatArray:
     from sklearn.ensemble import HistGradientBoostingClassifier
-    from threadpoolctl import threadpool_limits
 
     model = HistGradientBoostingClassifier(max_iter=100, learning_rate=0.08, max_leaf_nodes=16, random_state=seed)
-    with threadpool_limits(1):
+    with one_thread():
         result: FloatArray = model.fit(inputs, member).decision_function(asked)
     return result

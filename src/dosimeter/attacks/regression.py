@@ -11,6 +11,7 @@ import numpy as np
 
 from dosimeter import _validate as check
 from dosimeter._validate import FloatArray, InputError, matrix, table
+from dosimeter.engine.threads import one_thread
 
 FEWEST = 40  # non-members: two leaves of the trees
 SMALLEST_SPREAD = 0.1  # as a share of the spread over all non-members
@@ -75,11 +76,10 @@ def _pair(
 
 def _fitted(inputs: FloatArray, signals: FloatArray, quantile: float, seed: int) -> Any:
     from sklearn.ensemble import HistGradientBoostingRegressor
-    from threadpoolctl import threadpool_limits
 
     model = HistGradientBoostingRegressor(
         loss="quantile", quantile=quantile, max_iter=100, learning_rate=0.08, max_leaf_nodes=16, random_state=seed
     )
-    with threadpool_limits(1):
+    with one_thread():
         model.fit(inputs, signals)
     return model.predict

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
+from dosimeter.engine.threads import one_thread
 from dosimeter.evidence import Scores
 from dosimeter.models import BlackBox, HuggingFace, Outputs
 
@@ -289,20 +290,16 @@ def boosted(seed: int, *, leaves: int, rounds: int) -> Any:
 
 
 def quiet_fit(model: Any, x: Any, y: Any) -> None:
-    # One thread: on a busy machine the threads of small fits mostly wait for each other.
     from sklearn.exceptions import ConvergenceWarning
-    from threadpoolctl import threadpool_limits
 
-    with warnings.catch_warnings(), threadpool_limits(1):
+    with warnings.catch_warnings(), one_thread():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(x, y)
 
 
 def margins(model: Any, x: Any) -> FloatArray:
     """The decision function of a classifier of two classes."""
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1):
+    with one_thread():
         return np.asarray(model.decision_function(x), np.float64)
 
 

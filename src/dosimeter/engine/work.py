@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from dosimeter._validate import show
 from dosimeter.engine.tasks import Arrays, Function, Task
+from dosimeter.engine.threads import one_thread
 from dosimeter.estimate import plain
 
 _NO_ROOM = (errno.ENOMEM, errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
@@ -147,40 +148,19 @@ def _checked(answer: Any) -> tuple[Arrays, dict[str, Any]]:
     return arrays, plain(answer[1])
 
 
-class _Threads:
-    """Holds the numeric libraries of this process to one thread; looks for new ones only after an import."""
-
-    def __init__(self) -> None:
-        self._controller: Any = None
-        self._modules = 0
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        if len(sys.modules) != self._modules:
-            import threadpoolctl
-
-            self._controller = threadpoolctl.ThreadpoolController()
-            self._modules = len(sys.modules)
-        torch = sys.modules.get("torch")
-        before = torch.get_num_threads() if torch is not None else 1
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    torch = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch is not None else 1
+    # The variables reach libraries that the function itself loads, and the commands that it starts.
+    with environment(ONE_THREAD), one_thread():
         if torch is not None and before != 1:
             torch.set_num_threads(1)
         try:
-            with self._controller.limit(limits=1):
-                yield
+            yield
         finally:
             if torch is not None and before != 1:
                 torch.set_num_threads(before)
-
-
-_threads = _Threads()
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    # The variables reach libraries that the function itself loads, and the commands that it starts.
-    with environment(ONE_THREAD), _threads.one():
-        yield
 
 
 def seed_torch(torch: Any, seed: int) -> None:

@@ -319,10 +319,15 @@ def risk_from_epsilon(
     >>> risk_from_epsilon(1.0, 1e-5)["belief"][1]
     {'prior': 0.5, 'belief': 0.731...}
     """
-    e = float(checked_epsilon(epsilon))
-    delta = check.delta(delta)
-    p = checked_prior(priors)
-    x = numbers_in("fprs", fprs, 0.0, 1.0, "pass false-positive rates, e.g. 0.01")
+    return _risk(*_checked(epsilon, delta, priors, fprs))
+
+
+def _checked(epsilon: Any, delta: Any, priors: Any, fprs: Any) -> tuple[float, float, FloatArray, FloatArray]:
+    e, delta, p = float(checked_epsilon(epsilon)), check.delta(delta), checked_prior(priors)
+    return e, delta, p, numbers_in("fprs", fprs, 0.0, 1.0, "pass false-positive rates, e.g. 0.01")
+
+
+def _risk(e: float, delta: float, p: FloatArray, x: FloatArray) -> dict[str, Any]:
     tpr = tpr_at_fpr(x, epsilon=e, delta=delta)
     beliefs = belief_from_epsilon(e, prior=p)
     guesses = reconstruction_bound(p, epsilon=e, delta=delta)
@@ -396,10 +401,10 @@ def risk_in_words(
     'No training with a guarantee below ε = 1.7 at δ = 1e-05 for replacing one record explains what was seen.'
     """
     check.choice("side", side, ("upper", "lower"))
-    risk = risk_from_epsilon(epsilon, delta, priors=priors, fprs=fprs)
+    e, delta, p, x = _checked(epsilon, delta, priors, fprs)
     at = f"at δ = {delta:g}" + (f" for {act}" if (act := change(neighbours, unit)) else "")
     if side == "upper":
-        return _allowed(risk, at)
+        return _allowed(_risk(e, delta, p, x), at)
     return _excluded(epsilon, at, "No" if confidence is None else f"With {percent(confidence)} confidence no")
 
 

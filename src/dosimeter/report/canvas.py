@@ -103,7 +103,10 @@ Rows: TypeAlias = list[dict[str, Any]]
 
 @dataclass
 class Canvas:
-    """One chart in the making. Data is kept aside by name: Altair would otherwise check every row of it."""
+    """One chart in the making. Data is kept aside by name: Altair would otherwise check every row of it.
+
+    Channels are given as `alt.Text("label:N")`: for a plain string Altair goes through its whole schema, each time.
+    """
 
     width: int
     alt: Any = field(default_factory=lambda: require("altair", extra="report", caller="dosimeter.report"))
@@ -121,9 +124,9 @@ class Canvas:
 
     def hover(self, rows: Rows, x: Any, y: Any) -> Any:
         """The invisible layer of places and texts; rows have the fields of x and y, and `text`."""
-        tooltip = self.alt.Tooltip("text:N", title="value")
+        tooltip, said = self.alt.Tooltip("text:N", title="value"), self.alt.Description("text:N")
         points = self.chart(rows, name="hover").mark_point(opacity=0, size=60)
-        return points.encode(x=x, y=y, tooltip=tooltip, description="text:N")
+        return points.encode(x=x, y=y, tooltip=tooltip, description=said)
 
     def finish(self, chart: Any, height: int | None = None) -> Spec:
         """The specification with data and style; with a height, its width is that of the whole picture."""

@@ -45,7 +45,7 @@ def bounds_chart(canvas: Canvas, audits: list[Audit], names: list[str]) -> Spec:
     )
     base = canvas.chart(rows)
     layers = [
-        base.mark_bar(height=9, color=OPEN).encode(x=x, x2="high:Q", y=y),
+        base.mark_bar(height=9, color=OPEN).encode(x=x, x2=alt.X2("high:Q"), y=y),
         base.mark_point(shape="triangle-right", filled=True, size=110, color=ACCENT, opacity=1).encode(x=x, y=y),
         base.transform_filter("!datum.open")
         .mark_point(shape="stroke", angle=90, size=200, strokeWidth=2.5, color=INK, opacity=1)
@@ -82,9 +82,11 @@ def landscape_chart(canvas: Canvas, points: list[Point]) -> Spec:
     line = [asdict(p) for p in sorted((p for p in points if p.frontier), key=lambda p: p.epsilon)]
     base = canvas.chart(texts)
     layers = [
-        canvas.chart(line).mark_line(color=INK, strokeDash=[6, 3], strokeWidth=1.4).encode(x=x, y=y, order="epsilon:Q"),
-        base.mark_rule(opacity=0.6).encode(x=alt.X("epsilon_low:Q"), x2="epsilon_high:Q", y=y, color=color),
-        base.mark_rule(opacity=0.6).encode(x=x, y=alt.Y("utility_low:Q"), y2="utility_high:Q", color=color),
+        canvas.chart(line)
+        .mark_line(color=INK, strokeDash=[6, 3], strokeWidth=1.4)
+        .encode(x=x, y=y, order=alt.Order("epsilon:Q")),
+        base.mark_rule(opacity=0.6).encode(x=alt.X("epsilon_low:Q"), x2=alt.X2("epsilon_high:Q"), y=y, color=color),
+        base.mark_rule(opacity=0.6).encode(x=x, y=alt.Y("utility_low:Q"), y2=alt.Y2("utility_high:Q"), color=color),
         base.transform_filter(f"datum.kind != '{LOWER}'")
         .mark_point(filled=True, size=85, opacity=1)
         .encode(x=x, y=y, color=color, shape=shape),
@@ -95,13 +97,13 @@ def landscape_chart(canvas: Canvas, points: list[Point]) -> Spec:
     if any(p.kind == LOWER for p in points):  # the true ε lies anywhere between the bound and the right edge
         open_ended = [{**asdict(p), "edge": x_domain[1]} for p in points if p.kind == LOWER]
         arrow = canvas.chart(open_ended).mark_rule(strokeDash=[2, 3], opacity=0.7)
-        layers.insert(0, arrow.encode(x=x, x2="edge:Q", y=y, color=color))
+        layers.insert(0, arrow.encode(x=x, x2=alt.X2("edge:Q"), y=y, color=color))
     if len(points) <= NAMED_POINTS:
         for end in (False, True):  # names stay inside the picture: left of the points in the right half
             rows = [asdict(p) for p in points if (p.epsilon > sum(x_domain) / 2) == end]
             align = {"align": "right", "dx": -9} if end else {"align": "left", "dx": 9}
             text = canvas.chart(rows).mark_text(dy=-8, limit=main_width // 2, **align)
-            layers.append(text.encode(x=x, y=y, text="name:N"))
+            layers.append(text.encode(x=x, y=y, text=alt.Text("name:N")))
     layers.append(canvas.hover(texts, x, y))
     dense = dense_groups(points)
     if not dense:

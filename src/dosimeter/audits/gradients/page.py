@@ -89,7 +89,9 @@ def beliefs(canvas: Canvas, audit: Audit) -> Spec | None:
     )
     y = alt.Y("y:Q", scale=alt.Scale(domain=[0, 1]), title="belief in D", axis=alt.Axis(format="~%", tickCount=5))
     layers = [
-        canvas.chart(rows).mark_line(strokeWidth=0.8, opacity=0.3).encode(x=x, y=y, color=color, detail="run:N"),
+        canvas.chart(rows)
+        .mark_line(strokeWidth=0.8, opacity=0.3)
+        .encode(x=x, y=y, color=color, detail=alt.Detail("run:N")),
         canvas.chart(medians).mark_line(strokeWidth=2.6).encode(x=x, y=y, color=color, strokeDash=dash),
         *_limit(canvas, audit, "y"),
         canvas.hover(medians, x, y),
@@ -161,14 +163,14 @@ def sensitivities(canvas: Canvas, audit: Audit) -> Spec | None:
         axis=alt.Axis(tickCount=5),
     )
     layers = [
-        canvas.chart(rows).mark_area(color=ACCENT, opacity=0.18).encode(x=x, y=alt.Y("low:Q"), y2="high:Q"),
+        canvas.chart(rows).mark_area(color=ACCENT, opacity=0.18).encode(x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q")),
         canvas.chart(rows).mark_line(color=ACCENT, strokeWidth=2).encode(x=x, y=y),
     ]
     if local.limit is not None:
         mark = canvas.chart([{"y": local.limit, "x": last, "name": f"global: {local.limit:.4g}"}])
         layers += [
             mark.mark_rule(color=WARNING, strokeDash=[5, 3]).encode(y=y),
-            mark.mark_text(align="right", dy=-9, color=WARNING).encode(x=x, y=y, text="name:N"),
+            mark.mark_text(align="right", dy=-9, color=WARNING).encode(x=x, y=y, text=alt.Text("name:N")),
         ]
     layers.append(canvas.hover(rows, x, y))
     return canvas.finish(alt.layer(*layers), 200 if canvas.phone else 260)
@@ -205,7 +207,7 @@ def epsilons(canvas: Canvas, audit: Audit) -> Spec | None:
     )
     base = canvas.chart(rows)
     layers = [
-        base.mark_rule(color=ACCENT, strokeWidth=3, opacity=0.45).encode(x=alt.X("low:Q"), x2="high:Q", y=y),
+        base.mark_rule(color=ACCENT, strokeWidth=3, opacity=0.45).encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"), y=y),
         base.mark_point(filled=True, size=80, opacity=1, color=ACCENT).encode(x=x, y=y),
         canvas.hover(rows, x, y),
     ]

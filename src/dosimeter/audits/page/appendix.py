@@ -353,7 +353,7 @@ def star_chart(canvas: Canvas, audit: Audit) -> Spec | None:
             point.mark_point(shape="diamond", filled=True, size=130, color=WARNING, opacity=1).encode(x=x, y=y),
             point.mark_text(
                 align="right" if right else "left", dx=-10 if right else 10, dy=-9, fontWeight="bold"
-            ).encode(x=x, y=y, text="label:N"),
+            ).encode(x=x, y=y, text=alt.Text("label:N")),
         ]
     layers.append(canvas.hover(rows, x, y))
     return canvas.finish(alt.layer(*layers), 200 if canvas.phone else 260)

@@ -195,16 +195,16 @@ def accountants_chart(canvas: Canvas, audit: Audit) -> Spec | None:
     # A number stands at the open end of its bar: right of the attack's, left of a guarantee's.
     layers = [
         base.mark_bar(height=9, opacity=0.75)
-        .encode(x=x, x2="edge:Q", y=y, color=color)
+        .encode(x=x, x2=alt.X2("edge:Q"), y=y, color=color)
         .transform_filter("datum.kind != 'a formula, not proven'"),
         base.mark_bar(height=1.5, opacity=0.8)
-        .encode(x=x, x2="edge:Q", y=y, color=color)
+        .encode(x=x, x2=alt.X2("edge:Q"), y=y, color=color)
         .transform_filter("datum.kind == 'a formula, not proven'"),
         base.mark_text(align="left", dx=6)
-        .encode(x=x, y=y, text="shown:N")
+        .encode(x=x, y=y, text=alt.Text("shown:N"))
         .transform_filter("datum.kind == 'excluded by the attack'"),
         base.mark_text(align="right", dx=-6)
-        .encode(x=x, y=y, text="shown:N")
+        .encode(x=x, y=y, text=alt.Text("shown:N"))
         .transform_filter("datum.kind != 'excluded by the attack'"),
         canvas.hover(rows, x, y),
     ]
@@ -212,7 +212,7 @@ def accountants_chart(canvas: Canvas, audit: Audit) -> Spec | None:
         ends = sorted((place(low), place(tight.epsilon)))
         box = canvas.chart([{"from": ends[0], "to": ends[1], "kind": between}])
         band = box.mark_rect(opacity=0.3 if clash else 1)
-        layers.insert(0, band.encode(x=alt.X("from:Q", scale=scale), x2="to:Q", color=color))
+        layers.insert(0, band.encode(x=alt.X("from:Q", scale=scale), x2=alt.X2("to:Q"), color=color))
     return canvas.finish(alt.layer(*layers), 22 * len(rows) + 4)
 
 
@@ -294,13 +294,13 @@ def roc_chart(canvas: Canvas, audit: Audit) -> Spec | None:
     layers = [
         canvas.chart(area)
         .mark_area(interpolate="step-after", color=ACCENT, opacity=0.13)
-        .encode(x=x, y=alt.Y("low:Q"), y2="high:Q"),
+        .encode(x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q")),
         canvas.chart(rows)
         .mark_line(interpolate="linear")
         .encode(
             x=x,
             y=y,
-            detail="part:N",
+            detail=alt.Detail("part:N"),
             strokeWidth=alt.condition(f"datum.what == '{COUNTED}'", alt.value(4.5), alt.value(1.8)),
             color=alt.Color("what:N", scale=alt.Scale(domain=names, range=colors), legend=legend),
             strokeDash=alt.StrokeDash("what:N", scale=alt.Scale(domain=names, range=dashes), legend=legend),

@@ -203,7 +203,7 @@ def subgroups_chart(canvas: Canvas, audit: Audit) -> Spec | None:
     whole = canvas.chart([{"at": min(audit.headline.low, top)}])
     layers = [
         whole.mark_rule(color=MUTED, strokeDash=[4, 3]).encode(x=x),
-        base.mark_rule(color=GRID, strokeWidth=1.5).encode(x=alt.X("zero:Q"), x2="at:Q", y=y),
+        base.mark_rule(color=GRID, strokeWidth=1.5).encode(x=alt.X("zero:Q"), x2=alt.X2("at:Q"), y=y),
         base.mark_point(filled=True, size=80, opacity=1).encode(x=x, y=y, color=color, shape=shape),
         canvas.hover(rows, x, y),
     ]

@@ -169,8 +169,9 @@ def region_chart(canvas: Canvas, audit: Audit) -> Spec | None:
         legend=alt.Legend(symbolType="square", columns=1 if canvas.phone else 2 if clash else 3, symbolOpacity=1),
     )
     marks = _marks(verdict, reach, canvas.phone)
+    drawn = canvas.chart(bars).mark_bar(height=22, opacity=0.85)
     layers = [
-        canvas.chart(bars).mark_bar(height=22, opacity=0.85).encode(x=x, x2="to:Q", y=alt.value(37), color=color),
+        drawn.encode(x=x, x2=alt.X2("to:Q"), y=alt.YValue(37), color=color),
         *(_mark(canvas, scale, mark, top) for mark in marks),
         *(_mark_text(canvas, scale, mark, top) for mark in marks),
         canvas.hover(
@@ -244,13 +245,12 @@ def _mark(canvas: Canvas, scale: Any, mark: _Mark, top: float) -> Any:
     x = alt.X("from:Q", scale=scale)
     if mark.kind == "point":
         point = base.mark_point(shape="diamond", filled=True, size=150, color=WARNING, opacity=1)
-        return point.encode(x=x, y=alt.value(37))
-    up, down = {14: (20, 48), 61: (26, 54), 82: (26, 75)}[mark.y]
-    faint = mark.kind == "reach"
+        return point.encode(x=x, y=alt.YValue(37))
+    (up, down), faint = {14: (20, 48), 61: (26, 54), 82: (26, 75)}[mark.y], mark.kind == "reach"
     rule = base.mark_rule(
         color=MUTED if faint else INK, strokeWidth=1 if faint else 2, strokeDash=[2, 2] if faint else [1, 0]
     )
-    return rule.encode(x=x, y=alt.value(up), y2=alt.value(down))
+    return rule.encode(x=x, y=alt.YValue(up), y2=alt.Y2Value(down))
 
 
 def _mark_text(canvas: Canvas, scale: Any, mark: _Mark, top: float) -> Any:
@@ -262,7 +262,7 @@ def _mark_text(canvas: Canvas, scale: Any, mark: _Mark, top: float) -> Any:
         color=INK if strong else MUTED,
         fontSize=13,
     )
-    return text.encode(x=alt.X("from:Q", scale=scale), y=alt.value(mark.y), text="label:N")
+    return text.encode(x=alt.X("from:Q", scale=scale), y=alt.YValue(mark.y), text=alt.Text("label:N"))
 
 
 def _picture(verdict: PageVerdict, pictures: Pictures) -> str:

@@ -19,6 +19,7 @@ from scipy.special import ndtri
 
 from dosimeter._validate import BoolArray, FloatArray, IntArray
 from dosimeter.audits.shift.records import TEXT_CHARACTERS, WORD, standardised
+from dosimeter.engine.threads import one_thread
 from dosimeter.estimators.limits import auc_with_error, average_ranks
 from dosimeter.evidence import Scores
 
@@ -135,7 +136,6 @@ def _fit_and_score(name: str, views: Views, member: BoolArray, train: IntArray, 
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
-    from threadpoolctl import threadpool_limits
 
     features, y = getattr(views, name), member[train]
     if isinstance(features, np.ndarray) and features.shape[1] > MOST_COLUMNS[name]:
@@ -150,8 +150,7 @@ def _fit_and_score(name: str, views: Views, member: BoolArray, train: IntArray, 
         model = HistGradientBoostingClassifier(
             max_iter=60, learning_rate=0.1, max_leaf_nodes=15, max_bins=63, early_stopping=False, random_state=0
         )
-    # One thread: on a busy machine the threads of small fits mostly wait for each other.
-    with warnings.catch_warnings(), threadpool_limits(1):
+    with warnings.catch_warnings(), one_thread():
         warnings.simplefilter("ignore", ConvergenceWarning)
         values = model.fit(x, y).decision_function(held)
     return np.asarray(values, np.float64)

@@ -271,7 +271,7 @@ def interval_chart(canvas: Canvas, audit: Audit, intervals: Sequence[IntervalRow
     color = alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=[ACCENT, MUTED]), legend=legend)
     base = canvas.chart(rows)
     layers = [
-        base.mark_bar(height=7, opacity=0.7).encode(x=x, x2="high:Q", y=y, color=color),
+        base.mark_bar(height=7, opacity=0.7).encode(x=x, x2=alt.X2("high:Q"), y=y, color=color),
         base.mark_tick(thickness=3, size=16).encode(x=x, y=y, color=color),
         canvas.hover(rows, x, y),
     ]
@@ -296,7 +296,7 @@ def path_chart(
     side = {"align": "left", "dx": 6} if left else {"align": "right", "dx": -6}
     layers = [
         marks.mark_rule(color=WARNING, strokeDash=[5, 3]).encode(y=y),
-        marks.mark_text(dy=-7, **side).encode(x=x, y=y, text="label:N"),
+        marks.mark_text(dy=-7, **side).encode(x=x, y=y, text=alt.Text("label:N")),
         canvas.chart(rows).mark_line(strokeWidth=1.8, color=ACCENT).encode(x=x, y=y),
         canvas.hover(rows, x, y),
     ]
