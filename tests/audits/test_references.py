@@ -118,17 +118,14 @@ def test_a_training_that_heeds_the_order_of_its_rows_does_not_leak():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("split", "references"), [(False, 6), (True, 4)])
-def test_without_a_leak_the_level_holds(split, references):
-    """The target saw none of the records; references that were given did, by coins of their own.
-
-    Six are enough for a choice of the attack, which takes most of the time and knows nothing of coins or a split.
-    """
+@pytest.mark.parametrize("split", [False, True])
+def test_without_a_leak_the_level_holds(split):
+    """The target saw none of the records; references that were given did, by coins of their own."""
     rng = np.random.default_rng(11)
     false = 0
     for _ in range(30):
-        scores = rng.normal(size=(1 + references, 300))
-        masks = rng.random((references, 300)) < 0.5
+        scores = rng.normal(size=(7, 300))
+        masks = rng.random((6, 300)) < 0.5
         masks[1::2] = ~masks[::2]
         scores[1:] += masks
         labels, rows = np.zeros(300, int), np.arange(300.0)[:, None]
@@ -141,7 +138,6 @@ def test_without_a_leak_the_level_holds(split, references):
             found = dm.audit_model(models[0], members=sides[0], nonmembers=sides[1], **shared)
         else:
             found = dm.audit_model(models[0], data=(rows, labels), included=dm.fair_coins(300), **shared)
-        assert bool(found.details.strength) == (references >= 6)
         false += found.headline.low > 0
     assert false <= 6  # 5 % of 30 is 1.5; more than 6 has probability below 0.001
 
