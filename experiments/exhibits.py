@@ -106,6 +106,8 @@ class Exhibit:
     figures: tuple[str, ...]
     stand_in: bool = False
     """Whether the data or the model are not those of the paper; so also where a claim does not hold on them."""
+    beyond: bool = False
+    """Whether the paper has no counterpart; so also where one of our own claims does not hold."""
 
     @property
     def rows(self) -> tuple[PrintedNumber | Claim, ...]:
@@ -126,7 +128,7 @@ class Exhibit:
         claimed = [right[claim.name] for claim in self.claims if claim.name in right]
         if self.stand_in:
             return Verdict.STAND_IN if all(claimed) else Verdict.DIFFERS
-        if self.stated is Verdict.BEYOND:
+        if self.beyond:
             return Verdict.BEYOND if all(right.values()) else Verdict.DIFFERS
         if all(right.values()):
             return Verdict.AGREES
@@ -168,6 +170,7 @@ def _exhibit(paper: str, entry: dict[str, Any]) -> Exhibit:
             tables=tuple(entry.get("tables", ())),
             figures=tuple(entry.get("figures", ())),
             stand_in=stated is Verdict.STAND_IN or bool(entry.get("stand_in", False)),
+            beyond=stated is Verdict.BEYOND or bool(entry.get("beyond", False)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise SystemExit(f"{paper}: exhibits.toml, {entry.get('number', entry)}: {error}") from None
@@ -232,7 +235,7 @@ def _in_words(exhibit: Exhibit, verdict: Verdict | None) -> str:
 
 
 def _row(exhibit: Exhibit, row: PrintedNumber | Claim, entry: Mapping[str, Any]) -> str:
-    size, beyond = entry.get("size", ""), exhibit.stated is Verdict.BEYOND
+    size, beyond = entry.get("size", ""), exhibit.beyond
     paper = "–" if beyond else row.shown
     if "value" not in entry:
         return f"| {plain(row.label)} | {paper} | {plain(entry.get('reason', 'no run yet'))} | | {size} |"
