@@ -169,7 +169,9 @@ def test_what_no_paper_has_is_not_said_to_agree(exhibited):
     name = exhibited(text, fig4=lambda: book.Found({"b": 0.0}))
     assert reproduce.main(["--paper", name]) == 1
     assert "| a claim | – | no | **does not hold** | full |" in reproduce.PAGE.read_text()
-    name = exhibited(text.replace('"beyond the paper"', '"differs"\nbeyond = true'), fig4=lambda: book.Found({"b": 0.0}))
+    name = exhibited(
+        text.replace('"beyond the paper"', '"differs"\nbeyond = true'), fig4=lambda: book.Found({"b": 0.0})
+    )
     assert reproduce.main(["--paper", name]) == 0
     page = reproduce.PAGE.read_text()
     assert "**Verdict: differs (a reason)**" in page and "| a claim | – | no | **does not hold** | full |" in page
