@@ -71,6 +71,8 @@ def table61(which: str, size: str, store: Store | None = None) -> Found:
 def figure61(size: str) -> Found:
     """Whether generated images are copies, and whether they are told from real ones."""
     rows = stored.rows("generator", size)
+    known = {row["data"] for row in rows}  # a kind of data that has no run of this size is shown in another one
+    rows += [row for row in stored.kept() if row["key"] == "generator" and row["data"] not in known]
     told = {"The generators of images": markdown.of_image_generators(rows)}
     maps = [one for row in rows for one in row["maps"]]
     if maps:
