@@ -15,8 +15,6 @@ from dosimeter.audits.shift.guard import Guard, check_shift, class_balance_p
 from dosimeter.audits.shift.mask import _runs_p, check_mask
 from dosimeter.evidence import OneRun, fair_coins
 
-pytestmark = pytest.mark.once  # scikit-learn alone; audits in every environment pass the guard
-
 KEYS = {
     "auc",
     "auc_low",

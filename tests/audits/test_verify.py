@@ -25,8 +25,6 @@ from dosimeter.estimators.one_run import one_run
 from dosimeter.estimators.panoramia import panoramia
 from dosimeter.estimators.ranked import ranked
 
-pytestmark = pytest.mark.once  # numbers from a file; other tests verify audits in every environment
-
 RNG = np.random.default_rng(1)
 LEAKY = Scores(RNG.normal(2, 1, 80), RNG.normal(0, 1, 70))
 NOT_RECOMPUTED = {"epsilon-star-parametric", "epsilon-star-empirical", "beliefs"}  # no bounds

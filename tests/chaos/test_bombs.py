@@ -21,8 +21,6 @@ import dosimeter as dm
 from dosimeter._validate import InputError
 from dosimeter.columns import most_bytes, read_columns
 
-pytestmark = pytest.mark.once  # tests of the readers are for every environment
-
 MEGA = 1 << 20
 GIGA = 1 << 30
 SOURCE = Path(dm.__file__).parents[1]

@@ -211,7 +211,6 @@ def proven(monkeypatch):
     return prove
 
 
-@pytest.mark.once
 class TestValidity:
     """The bound holds for generators whose ε is known, and says nothing where nothing leaks."""
 
@@ -339,7 +338,6 @@ class TestBeside:
         assert {g.neighbours for g in audit.upper} == {"add/remove"}
 
 
-@pytest.mark.once
 class TestStore:
     @pytest.mark.once
     def test_finished_releases_are_not_made_again(self, tmp_path):
