@@ -162,6 +162,7 @@ def of_trials(rows: Sequence[Row]) -> str:
     found = [
         [
             one["prediction"],
+            f"{one['steps']}",
             one["map"],
             f"{one['numbers']}",
             *(f"{one[n]:.3f}" for n in ("auc", "nearest", "nearest_real")),
@@ -171,6 +172,7 @@ def of_trials(rows: Sequence[Row]) -> str:
     ]
     header = [
         "the network gives",
+        "training steps",
         "map",
         "numbers that are kept of an image",
         "AUC of the judge",

@@ -1,4 +1,4 @@
-"""What else a generator of images was tried with: the image instead of the velocity, and an auto-encoder as the map.
+"""What else a generator of images was tried with: the image instead of the velocity, longer training, an auto-encoder.
 
 Each way makes new images from noise alone. The same map then goes over them and over fresh images: none, the low
 frequencies, or an auto-encoder that keeps as many numbers. It learns from images that are neither members nor fresh, so
@@ -17,7 +17,6 @@ from dosimeter.attacks.image_classifier import image_judge
 from dosimeter.engine import Store
 from dosimeter.evidence import Scores
 from dosimeter.generators import FlowMatching
-from dosimeter.generators.flow import PREDICTIONS
 from dosimeter.generators.nearest import best_correlations
 
 from ..shared import announce
@@ -30,22 +29,22 @@ Map = Callable[[Any], Any]
 
 
 def tried(settings: Settings, size: str, seed: int, store: Store | None) -> list[dict[str, Any]]:
-    """One row with every prediction and every map."""
+    """One row with every prediction, trained for its own number of steps, and every map."""
     (members, y), (fresh, _), (others, _) = drawn({**settings, "low_pass": 1.0}, seed)
     learnt = round(settings["splits"][0] * len(members))
     count, found = min(settings["mapped"], len(fresh)), []
     known = list(maps(settings, others, seed))
-    for prediction in PREDICTIONS:
-        flow = FlowMatching(steps=settings["steps"], flips=True, prediction=prediction, store=store)
+    for prediction, steps in settings["trials"].items():
+        flow = FlowMatching(steps=steps, flips=True, prediction=prediction, store=store)
         made = flow.fit((members[:learnt], y[:learnt]), seed=seed).sample(count, seed=seed)[0]
         for name, numbers, apply in known:
             real, generated, inside = (apply(side) for side in (fresh[:count], made, members[:learnt]))
             announce(f"panoramia: a judge of images by {prediction}, {name}")
             nearest = [float(np.median(best_correlations(inside, side[:SHOWN]))) for side in (generated, real)]
             told = {"auc": told_apart(real, generated, seed=seed), "nearest": nearest[0], "nearest_real": nearest[1]}
-            found.append({"prediction": prediction, "map": name, "numbers": numbers, **told})
+            found.append({"prediction": prediction, "steps": steps, "map": name, "numbers": numbers, **told})
     about = {"key": "trials", "size": size, "seed": seed, "data": settings["data"], "side": settings["side"]}
-    return [{**about, "steps": settings["steps"], "learnt": learnt, "tried": found}]
+    return [{**about, "learnt": learnt, "tried": found}]
 
 
 def maps(settings: Settings, others: Any, seed: int) -> Iterator[tuple[str, int, Map]]:

@@ -232,9 +232,9 @@ def test_references_that_no_attack_could_pass_are_warned_of(monkeypatch):
     X, y = draw(300, 11)
     given = {"generator": sampler, "references": 3, "repeats": 1}
     audits = [audit_members_only(memoriser(X, y, 3.0), (X, y), **given)]
-    monkeypatch.setattr("dosimeter.audits.members_only.measure.prediction_limit", lambda *_, **__: 1.2)
+    monkeypatch.setattr("dosimeter.audits.members_only.measure.prediction_limit", lambda *_, **__: 9.0)
     audits.append(audit_members_only(memoriser(X, y, 3.0), (X, y), **given))
-    warned = [any("no AUC passes their limit, 1.2" in w for w in audit.headline.warnings) for audit in audits]
+    warned = [any("no AUC passes their limit" in w for w in audit.headline.warnings) for audit in audits]
     assert warned == [False, True] and audits[1].headline.epsilon == 0.0
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dosimeter.audits.members_only.measure import LEVEL, judge, prediction_limit
+from dosimeter.audits.members_only.measure import LEVEL, auc_limit, judge, prediction_limit
 from dosimeter.audits.members_only.pair_classifier import FIRST_PART, Pair
 
 
@@ -81,6 +81,42 @@ def test_a_gain_that_falls_off_stays_below_the_line(first, second, more):
     later = whole + min(first, second) * more  # no steeper than from half to whole
     assert prediction_limit([whole] * 4, 0.05, smaller=[half] * 3, more=more) >= later - 1e-12
     assert prediction_limit([half] * 4, 0.05, smaller=[whole] * 3, more=more) == pytest.approx(half)  # no loss is drawn
+
+
+def test_a_line_of_aucs_does_not_lead_beyond_1():
+    whole, half = [0.955, 0.949, 0.957, 0.951, 0.953, 0.956, 0.950, 0.954], [0.915, 0.920, 0.910, 0.917]
+    assert prediction_limit(whole, 0.01, smaller=half, more=1.3) > 1.0
+    assert max(whole) < auc_limit(whole, 0.01, records=400, smaller=half, more=1.3) < 0.99
+
+
+@pytest.mark.parametrize("references", [[1.0] * 8, [1.0, 1.0, 0.999, 1.0], [0.5, 0.999, 1.0, 0.6]])
+def test_no_auc_passes_a_limit_at_the_end(references):
+    assert auc_limit(references, 0.01, records=50, smaller=references[:3], more=1.0) == 1.0
+
+
+def test_perfect_references_let_nothing_stand_out():
+    apart = Pair(np.arange(50.0, 100.0), np.arange(50.0))
+    found = judge(apart, [apart] * 4, level=LEVEL, smaller=[apart] * 3, more=1.3)
+    assert found.auc_limit == 1.0 and not found.stands_out
+
+
+@given(st.lists(st.floats(0, 1), min_size=3, max_size=9), st.floats(0, 3))
+def test_an_auc_limit_lies_between_the_median_and_1(values, more):
+    assert np.clip(np.sort(values)[0], 0.005, 0.995) - 1e-12 <= auc_limit(values, 0.05, records=100, more=more) <= 1.0
+
+
+def test_a_target_without_a_leak_passes_as_rarely_where_aucs_come_near_1():
+    """Scores whose distance grows in a straight line with the records: z = .9, 1.35 and 2, so an AUC of .977."""
+    rng, level = np.random.default_rng(10), 0.05
+    pool = rng.normal(0.0, 0.08, (4000, 1))
+    whole, half = rng.normal(1.35, 0.08, (4000, 8)), rng.normal(0.9, 0.1, (4000, 4))
+    target = rng.normal(1.35 + 1.4 * 0.45, 0.08, 4000) + pool[:, 0]
+    told = [
+        auc_limit(a, level, records=500, smaller=b, more=1.4)
+        for a, b in zip(stats.norm.cdf(whole), stats.norm.cdf(half), strict=True)
+    ]
+    passed = int((stats.norm.cdf(target) > told).sum())
+    assert passed > 40 and stats.binomtest(passed, 4000, 1.2 * level, alternative="greater").pvalue > 1e-3
 
 
 def test_equal_references_leave_room_for_chance_in_the_first_part():

@@ -55,6 +55,7 @@ from dosimeter.estimators.ranked import logit_bound
 #
 # Two statistics are tested, each at half of the level: the area under the ROC curve, and the area under its first part,
 # where a leak of few records shows. Both are over all records of the audit, shown or not, so the coins do not matter.
+# The AUC is compared on the scale of normal quantiles: a straight line of AUCs would lead beyond 1.
 
 FEWEST_REFERENCES = 3
 LEVEL = 0.02  # at which a target without a leak stands out
@@ -93,11 +94,25 @@ def prediction_limit(
     return max(limit, mean + more * (mean - float(half.mean())) + t * math.sqrt(sum(parts)))
 
 
+def auc_limit(
+    values: npt.ArrayLike, level: float, *, records: int, smaller: npt.ArrayLike = (), more: float = 0.0
+) -> float:
+    """The `prediction_limit` of AUCs, found on the scale of normal quantiles; 1, which no AUC passes, is its end.
+
+    `records` is the number of members that the AUCs are over: half a record is as near as an AUC is taken to be to 1.
+    """
+    end = 1.0 - 0.5 / records
+    scaled, half = (special.ndtri(np.clip(np.asarray(v, np.float64), 1.0 - end, end)) for v in (values, smaller))
+    limit = float(special.ndtr(prediction_limit(scaled, level, smaller=half, more=more)))
+    return limit if limit < end - 1e-12 else 1.0
+
+
 def judge(
     target: Pair, references: Sequence[Pair], *, level: float, smaller: Sequence[Pair] = (), more: float = 0.0
 ) -> ReferenceTest:
     """Compare a target with the reference models; a target without a leak stands out with probability `level`."""
-    auc_limit = prediction_limit([r.auc for r in references], level / 2, smaller=[r.auc for r in smaller], more=more)
+    aucs, half_aucs = ([r.auc for r in some] for some in (references, smaller))
+    limit = auc_limit(aucs, level / 2, records=target.members.size, smaller=half_aucs, more=more)
     firsts = np.array([r.first_part for r in references])
     rate = float(firsts.mean())
     # The first part is made of few records: its error is at least that of as many coins.
@@ -105,7 +120,7 @@ def judge(
     halves = [r.first_part for r in smaller]
     first_limit = prediction_limit(firsts, level / 2, floor=floor, smaller=halves, more=more)
     auc, first = target.auc, target.first_part
-    return ReferenceTest(auc > auc_limit or first > first_limit, auc, auc_limit, first, first_limit)
+    return ReferenceTest(auc > limit or first > first_limit, auc, limit, first, first_limit)
 
 
 # --- each target against the baseline ----------------------------------------------------------------------

@@ -398,8 +398,8 @@ def _warnings(setup: MembersOnlySetup, records: AuditRecords, measured: _Measure
     learn = "reference models learn from fewer records than the model"
     if test.auc_limit >= 1.0:
         warnings.append(
-            f"the reference models differ so much that no AUC passes their limit, {number(test.auc_limit)}: only the "
-            "surest guesses could stand out; pass more references or more members"
+            "the reference models differ so much, or do so well, that no AUC passes their limit: only the surest "
+            "guesses could stand out; pass more references or more members"
         )
     if records.kind == "text" and records.for_generator.y is None and setup.trainer is None:
         warnings.append(

@@ -8,7 +8,7 @@ import numpy as np
 
 from dosimeter import geometry
 from dosimeter._validate import InputError
-from dosimeter.audits.members_only.measure import LEVEL, prediction_limit
+from dosimeter.audits.members_only.measure import LEVEL, auc_limit, prediction_limit
 from dosimeter.audits.result import Audit
 from dosimeter.audits.verify.evidence import (
     AdversaryEvidence,
@@ -100,7 +100,7 @@ def _stands_out(e: Estimate, evidence: PanoramiaEvidence, audit: Audit) -> bool:
     rate = float(firsts.mean())
     floor = math.sqrt(max(rate * (1 - rate), 0.0) / evidence.records)
     limits = (
-        prediction_limit(null.auc, level, smaller=null.smaller_auc, more=null.more),
+        auc_limit(null.auc, level, records=evidence.records, smaller=null.smaller_auc, more=null.more),
         prediction_limit(firsts, level, floor=floor, smaller=null.smaller_first_part, more=null.more),
     )
     return bool(verdict.auc > limits[0] or verdict.first_part > limits[1])
