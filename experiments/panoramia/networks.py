@@ -121,7 +121,7 @@ def _filled(module: Any, flat: Any) -> Any:
     import torch
 
     torch.nn.utils.vector_to_parameters(torch.from_numpy(np.array(flat)), module.parameters())
-    return module.eval()
+    return module.to(memory_format=torch.channels_last).eval()
 
 
 def private(kind: str, X: Any, y: Any, epsilon: float, settings: Settings, seed: int, store: Store | None) -> Any:
@@ -154,7 +154,8 @@ def outputs(module: Any, X: Any) -> Any:
     import torch
 
     with torch.inference_mode():
-        return np.concatenate([module(part).numpy() for part in planes(X).split(500)])
+        parts = planes(X).contiguous(memory_format=torch.channels_last).split(500)
+        return np.concatenate([module(part).numpy() for part in parts])
 
 
 def asked(module: Any, settings: Settings) -> BlackBox:
