@@ -26,6 +26,7 @@ SETTINGS = {
     "members": 350,
     "splits": [0.6, 0.2, 0.2],
     "steps": 2,
+    "trials": {"velocity": 2, "image": 3},
     "start": 0.0,
     "low_pass": 0.75,
     "drop": 0.0,
@@ -52,7 +53,7 @@ SETTINGS = {
     "first_seed": 0,
     "seeds": 1,
 }
-CIFAR_ONLY = {"short_epochs", "starts", "shares", "mapped", "controls", "control_epochs"}
+CIFAR_ONLY = {"trials", "short_epochs", "starts", "shares", "mapped", "controls", "control_epochs"}
 CIFAR_ONLY |= {name for name in SETTINGS if name.startswith("dp_")}
 ATTRIBUTES = {name: value for name, value in SETTINGS.items() if name not in CIFAR_ONLY} | {
     "attributes": True,
@@ -236,10 +237,10 @@ def test_the_lengths_fill_their_exhibits_and_are_not_computed_again(place, monke
 def test_other_ways_are_tried_with_every_map(place, monkeypatch, capsys):
     monkeypatch.setattr(cifar.tomllib, "loads", lambda _: {"cifar": {"quick": SETTINGS}})
     cifar.main(["quick", "trials"])
-    assert "| image | auto-encoder | 48 |" in capsys.readouterr().out
+    assert "| image | 3 | auto-encoder | 48 |" in capsys.readouterr().out
     ((row,), kept) = stored.kept(), [("none", 192), ("low frequencies, 0.5", 48), ("auto-encoder", 48)]
-    ways = [(one["prediction"], one["map"], one["numbers"]) for one in row["tried"]]
-    assert ways == [(prediction, *one) for prediction in ("velocity", "image") for one in kept]
+    ways = [(one["prediction"], one["steps"], one["map"], one["numbers"]) for one in row["tried"]]
+    assert ways == [(*way, *one) for way in (("velocity", 2), ("image", 3)) for one in kept]
     assert row["learnt"] == 210 and all(0 <= one["auc"] <= 1 for one in row["tried"])
 
 

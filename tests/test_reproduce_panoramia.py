@@ -93,6 +93,7 @@ def runs(monkeypatch):
 
     monkeypatch.setattr(RUN, "audits", of_kind)
     monkeypatch.setattr(RUN.stored, "rows", of_file)
+    monkeypatch.setattr(RUN.stored, "kept", lambda: rows["trials"])
 
     def of_seed(kind, settings, store):
         return iter(rows[kind])
@@ -119,8 +120,9 @@ def runs(monkeypatch):
         mapped = {"start": 0.3, "share": 0.5, "auc": 0.8, "nearest": 0.6, "nearest_real": 0.65}
         judged = {"judge_auc": 0.9, "nearest": 0.6 * scale, "nearest_real": 0.65, "decides": False, "maps": [mapped]}
         rows["generator"] = {"data": "cifar10", "side": 16, "steps": 9, **judged}
-        tried = {"prediction": "image", "map": "auto-encoder", "numbers": 48, "auc": 0.9}
-        rows["trials"] = [{"tried": [{**tried, "nearest": 0.6, "nearest_real": 0.65}]}]
+        tried = {"prediction": "image", "steps": 9, "map": "auto-encoder", "numbers": 48, "auc": 0.9}
+        of = {"key": "trials", "data": "cifar10", "side": 16}
+        rows["trials"] = [{**of, "tried": [{**tried, "nearest": 0.6, "nearest_real": 0.65}]}]
         rows["sizes"] = [audit([scale * 0.1, scale * 0.2, scale * 0.3])]
         for key, budgets in RUN.BUDGETS.items():
             values = [scale * max(0, b - 9) / 10 for b in budgets] + [scale * 3.0]

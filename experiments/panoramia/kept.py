@@ -44,7 +44,12 @@ def rows(
     tasks = [Task(kind, arguments, seed) for seed in range(first, first + settings["seeds"])]
     if str(ROOT) not in sys.path:  # where other processes find this module
         sys.path.append(str(ROOT))
-    given: dict[str, Any] = {"engine": engine, "workers": workers, "store": store, "version": VERSIONS.get(kind, VERSION)}
+    given: dict[str, Any] = {
+        "engine": engine,
+        "workers": workers,
+        "store": store,
+        "version": VERSIONS.get(kind, VERSION),
+    }
     announce(f"panoramia: {kind}, {len(tasks)} audits")
     for result in run(of_seed, tasks, **given, retries=0, progress=store is not None):
         yield _answer(result)

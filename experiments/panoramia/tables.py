@@ -161,6 +161,7 @@ def of_trials(rows: Sequence[Row]) -> str:
     """What a judge tells of images that were made and mapped in other ways."""
     found = [
         [
+            f"{row['data']}, {row['side']} × {row['side']}",
             one["prediction"],
             f"{one['steps']}",
             one["map"],
@@ -171,6 +172,7 @@ def of_trials(rows: Sequence[Row]) -> str:
         for one in row["tried"]
     ]
     header = [
+        "images",
         "the network gives",
         "training steps",
         "map",
