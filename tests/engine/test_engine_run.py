@@ -20,7 +20,7 @@ from dosimeter import InputError
 from dosimeter._progress import TaskProgress, duration
 from dosimeter.engine import DamagedEntryWarning, DiskFullError, Store, Task, run
 from dosimeter.engine import driver as driver_module
-from dosimeter.engine.work import Inline, seed_torch
+from dosimeter.engine.work import Inline, one_line, seed_torch
 
 X = {"x": np.arange(10.0)}
 
@@ -505,3 +505,11 @@ def test_a_full_disk_stops_the_run_with_one_sentence(tmp_path, monkeypatch):
     again = list(run(jobs.draw, tasks(8), **options))
     assert sum(r.cached for r in again) == kept
     assert bits(again) == bits(run(jobs.draw, tasks(8), engine="inline", progress=False))
+
+
+def test_a_long_error_keeps_its_beginning_and_what_to_do():
+    error = InputError(f"x is not there ({'why ' * 200}); pass folder= or set DOSIMETER_DATA to it.")
+    text = one_line(error)
+    assert len(text) <= 300 and text.startswith("InputError: x is not there (why")
+    assert text.endswith("; pass folder= or set DOSIMETER_DATA to it.") and text.count(" … ") <= 2
+    assert one_line(KeyError()) == "KeyError" and one_line(ValueError("a\nb")) == "ValueError: a b"

@@ -140,8 +140,8 @@ def _fetched(name: str, entry: CatalogueEntry, places: Sequence[Path], download:
     why = f"could not be downloaded ({'; '.join(reasons)})" if download else "may not be downloaded (download=False)"
     expected = " or ".join(" with ".join(file.name for file in form.files) for form in entry.forms)
     raise InputError(
-        f"{name} is not in {', '.join(map(str, places))}: put {expected} into a folder (in one inside it named {name}, "
-        f"if you like) and pass folder= or set {VARIABLE} to it. It {why}. It comes from {entry.origin}."
+        f"{name} is not in {', '.join(map(str, places))} and {why}; it comes from {entry.origin}: put {expected} into "
+        f"a folder (in one inside it named {name}, if you like) and pass folder= or set {VARIABLE} to it."
     )
 
 

@@ -91,9 +91,10 @@ def killed(code: int | None) -> bool:
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:
-    """An exception as one line."""
+    """An exception as one line, cut in the middle: its end says what to do."""
     text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    head = limit * 3 // 5
+    return text if len(text) <= limit else f"{text[:head]} … {text[head + 3 - limit :]}"
 
 
 def peak_memory() -> int:
