@@ -22,7 +22,17 @@ from scipy import special
 from dosimeter._validate import BoolArray, FloatArray, IntArray
 from dosimeter.estimators.headline.ladder import kept, rungs, within_reach
 from dosimeter.estimators.headline.learning import ACTIVE, BOTH, IN, KINDS, OUT, Learner, View
-from dosimeter.estimators.headline.ranks import DESIGN, Bins, Proof, binomial, nothing, reach, upper_tail, whole_weights
+from dosimeter.estimators.headline.ranks import (
+    COIN_STEPS,
+    DESIGN,
+    Bins,
+    Proof,
+    binomial,
+    nothing,
+    reach,
+    upper_tail,
+    whole_weights,
+)
 
 CELLS = np.concatenate([np.arange(100) * 0.05, 5 + np.arange(111) * 0.1])  # of the ε axis
 _PART = 10  # at most this share of the bins left on a side is revealed at a time
@@ -213,7 +223,7 @@ class _Weighted:
     def __init__(self, bins: Bins, view: View, design: float, share: float) -> None:
         upper, lower = np.arange(view.high, bins.records.size), np.arange(view.low)
         odds = view.of(BOTH)
-        weights = whole_weights(np.concatenate([odds[upper], -odds[lower]]) - design)
+        weights = whole_weights(np.concatenate([odds[upper], -odds[lower]]) - design, COIN_STEPS)
         right = np.concatenate([bins.members[upper], (bins.records - bins.members)[lower]])
         records = np.concatenate([bins.records[upper], bins.records[lower]])
         used = weights > 0

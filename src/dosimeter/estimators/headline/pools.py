@@ -40,7 +40,8 @@ from dosimeter.estimators.headline.tables import (
 _PART = 20  # at most this share of the bins left on a side is revealed at a time
 _REFERENCE = 4.0  # hidden records for each tested one that a one-sided leak is compared with
 _REFERENCE_SHARE = 0.2  # of all records, at least
-_MARGIN = 0.8  # of the limit: how much of it a plan on predicted counts may use, half as much where one label is scarce
+# Of the limit, how much a plan on predicted counts may use; half as much where one label is scarce.
+_MARGINS = {REPLACE: 0.95, ADD_REMOVE: 0.8}
 _RARE = 2.0  # expected rare labels on either side of a table
 _SCARCE = 400  # members, or non-members: with fewer, tables may hold fewer of them, but are predicted less well
 _GAIN = 0.1  # standard deviations that a new test must be expected to gain: it costs what it reveals
@@ -121,7 +122,7 @@ class _Search:
             return cls(bins, learner, alpha, DeltaCost(0.0, neighbours), missed / alpha, leaks)
         if neighbours == REPLACE:
             cost = DeltaCost(members * nonmembers * delta, neighbours)
-            share = float(np.clip(0.02 + 0.16 * math.log10(1 + cost.total), 0.1, 0.5))
+            share = float(np.clip(0.02 + 0.22 * math.log10(1 + cost.total), 0.02, 0.5))
         else:
             cost = DeltaCost(min(members, nonmembers) * delta, neighbours, flipped=nonmembers < members)
             share = float(np.clip(1.4 * math.sqrt(cost.total), 0.02, 0.5))
@@ -137,7 +138,7 @@ class _Search:
     @property
     def margin(self) -> float:
         """How much of the limit a plan on predicted counts may use."""
-        return _MARGIN * max(self.plenty, 0.5)
+        return _MARGINS[self.cost.neighbours] * max(self.plenty, 0.5)
 
     @property
     def pays(self) -> bool:

@@ -185,7 +185,7 @@ def upper_tail(parts: Sequence[tuple[int, Law]], observed: int) -> float:
 
 
 DESIGN = 0.9  # the first test is designed for this share of what can be expected
-STEPS = 16  # weights are whole numbers up to this
+STEPS, COIN_STEPS = 16, 64  # weights of tables, and of coins, are whole numbers up to this
 _HEAVIEST = 6.0  # log-odds beyond a design that still add weight
 _GRID = np.concatenate([np.linspace(0, 0.5, 11), np.geomspace(0.55, 11, 40)])
 _Z = 1.645
@@ -224,10 +224,10 @@ def reach(
     return float(_GRID[np.flatnonzero(good).max()]) if good.any() else 0.0
 
 
-def whole_weights(excess: FloatArray) -> IntArray:
-    """Whole weights up to STEPS, in proportion to how far bins lie beyond a design; all 1 if none does."""
+def whole_weights(excess: FloatArray, steps: int = STEPS) -> IntArray:
+    """Whole weights up to `steps`, in proportion to how far bins lie beyond a design; all 1 if none does."""
     capped = np.clip(excess, 0.0, _HEAVIEST)
     if not capped.size or capped.max() <= 0:
         return np.ones(capped.size, np.int64)
-    weights = np.where(capped > 0, np.maximum(np.round(capped / capped.max() * STEPS), 1), 0).astype(np.int64)
+    weights = np.where(capped > 0, np.maximum(np.round(capped / capped.max() * steps), 1), 0).astype(np.int64)
     return np.asarray(weights // np.gcd.reduce(weights))  # the smaller, the shorter the exact law
