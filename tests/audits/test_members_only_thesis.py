@@ -92,6 +92,30 @@ def _broken(X, y, seed):
     raise RuntimeError("no memory")
 
 
+def test_the_helpers_that_are_compared_are_trained_as_the_target_is():
+    """Table 7.1: the thesis's helper on generated records, on real non-members, and none."""
+    seen = []
+
+    def train(X, y, seed):
+        seen.append((len(X), seed))
+        return LogisticRegression().fit(X, y)
+
+    X, y = draw(420, 1)
+    model, asked = memoriser(X, y, 4.0), {**ASKED, "references": 0}
+    audit = audit_members_only(
+        model, (X, y), nonmembers=draw(180, 3), protocol="thesis", helper_train=train, **asked
+    )
+    assert len(seen) == 2 and len({seed for _, seed in seen}) == 1
+    rows = {row["helper"]: row["auc"] for row in audit.details["strength"]["helper"]}
+    plain = audit_members_only(model, (X, y), nonmembers=draw(180, 3), **asked)
+    small = {row["helper"]: row["auc"] for row in plain.details["strength"]["helper"]}
+    assert rows.keys() == small.keys()
+    assert rows["no helper"] == small["no helper"]
+    for name in ("helper on generated records", "helper on real non-members"):
+        assert rows[name] != small[name]
+    assert audit.headline.epsilon == plain.headline.epsilon  # the honest protocol keeps its own helper
+
+
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [

@@ -320,7 +320,7 @@ def _measured(
     used = int(estimates[0].details["attack"]["guesses"])
     strength = baseline_strength(
         classifier,
-        helpers,
+        helpers if thesis is None else thesis.helpers,
         baseline.shared,
         guesses=max(1, min(used, records.pairs)),
         confidence=setup.confidence,

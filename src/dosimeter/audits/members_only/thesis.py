@@ -19,7 +19,7 @@ from dosimeter._validate import FloatArray, InputError
 from dosimeter.attacks.stacked import answers
 from dosimeter.audits.members_only.measure import recall_curve
 from dosimeter.audits.members_only.pair_classifier import Answers, PairClassifier, Trainer
-from dosimeter.audits.members_only.records import AuditRecords, coin_evidence
+from dosimeter.audits.members_only.records import AuditRecords, RecordSet, coin_evidence
 from dosimeter.audits.members_only.result import ThesisResult, ThesisTarget
 from dosimeter.engine import RunOptions
 from dosimeter.estimate import Estimate, Validity, number, percent
@@ -38,6 +38,7 @@ class ThesisAudit:
 
     estimates: tuple[Estimate, ...]
     result: ThesisResult
+    helpers: Mapping[str, Answers | None]  # by what they were trained on; their losses alone
     warnings: tuple[str, ...]
 
 
@@ -74,17 +75,27 @@ def thesis_audit(
     coins: int,
     run: RunOptions,
 ) -> ThesisAudit:
-    """ε̃ and O(1) of every target, with one helper, trained as the first target is."""
+    """ε̃ and O(1) of every target, with one helper on generated records, trained as the first target is.
+
+    Helpers of the same kind on real non-members, and none, are there to compare baselines.
+    """
     trainer, words = helper_trainer(next(iter(targets.values())), helper_train)
-    try:
-        helper = _loss(classifier.ask_trained(classifier.records.for_helper, seed=seed, trainer=trainer))
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(
-            f"the helper could not be trained on generated records ({type(error).__name__}: {error}); pass "
-            "helper_train, a function (X, y, seed) -> model."
-        ) from error
+
+    def helper_on(part: RecordSet, kind: str) -> Answers:
+        try:
+            return _loss(classifier.ask_trained(part, seed=seed, trainer=trainer))
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"the helper could not be trained on {kind} ({type(error).__name__}: {error}); pass "
+                "helper_train, a function (X, y, seed) -> model."
+            ) from error
+
+    helper = helper_on(classifier.records.for_helper, "generated records")
+    helpers: dict[str, Answers | None] = {"none": None, "generated": helper}
+    if real is not None:
+        helpers["real"] = helper_on(real.for_helper, "real non-members")
     baseline = classifier.score(helper)
     shown = coin_evidence(*baseline, seed=coins)
     rows, measured, runs = [], [], []
@@ -117,7 +128,7 @@ def thesis_audit(
     curve = recall_curve(baseline, (1.0 - confidence) / 2, coins)
     result = ThesisResult(words, c_lb, curve, "real" if real is not None else "generated", tuple(rows))
     warnings = () if trainer is not None else (f"the helper of the thesis's protocol is {words}",)
-    return ThesisAudit((*measured, *runs), result, warnings)
+    return ThesisAudit((*measured, *runs), result, helpers, warnings)
 
 
 def _loss(told: Answers) -> Answers:
