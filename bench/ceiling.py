@@ -30,7 +30,7 @@ KEPT = HERE / "ceiling.json"
 RECORDS, DELTA, ALPHA = 2000, 1e-5, 0.05
 STEP = 0.02  # of the ceiling's grid of ε
 MORE = {"gauss 0.5": 10}  # times as many draws: its ratio varies most
-_HEAVIEST, _WHOLE = 6.0, 16
+_HEAVIEST, _WHOLE = 6.0, 200  # weights so fine that more steps change nothing
 
 
 class Peer(NamedTuple):

@@ -32,12 +32,12 @@ def leakers() -> tuple[np.ndarray, np.ndarray]:
     ("scores", "inside", "delta", "expected"),
     [
         (*coins_case(1, 200, 2.0), 0.0, 2.808594),
-        (*coins_case(2, 2000, 1.0), 1e-5, 2.067188),
+        (*coins_case(2, 2000, 1.0), 1e-5, 2.082031),
         (*coins_case(2, 2000, 1.0), 1e-3, 1.084431),
-        (np.round(coins_case(2, 2000, 1.0)[0]), coins_case(2, 2000, 1.0)[1], 0.0, 1.927344),
-        ((np.arange(400) % 2 == 0) * 1.0, np.arange(400) % 2 == 0, 0.0, 4.688281),
+        (np.round(coins_case(2, 2000, 1.0)[0]), coins_case(2, 2000, 1.0)[1], 0.0, 1.910156),
+        ((np.arange(400) % 2 == 0) * 1.0, np.arange(400) % 2 == 0, 0.0, 4.722656),
         (np.zeros(400), np.arange(400) % 2 == 0, 0.0, 0.0),
-        (*leakers(), 1e-5, 2.140000),
+        (*leakers(), 1e-5, 2.130000),
     ],
 )
 def test_coins(scores: np.ndarray, inside: np.ndarray, delta: float, expected: float) -> None:
@@ -56,6 +56,19 @@ def test_more_records_told_apart_perfectly_prove_hardly_less(delta: float) -> No
     ranks = (np.arange(2 * records) for records in range(20, 64))
     proven = [pools_bound(rank_bins(1.0 * rank, 2 * rank >= rank.size), delta, 0.05).epsilon for rank in ranks]
     assert np.all(proven >= np.maximum.accumulate(proven) - 0.15) and proven[-1] > proven[0] + 2.4
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("share", [0.5, 0.3])
+def test_two_groups_of_ties_that_are_all_right_prove_more_the_larger_they_are(share: float) -> None:
+    """Not one group alone: 70 coins told apart by a tree's leaves proved as much as 46, and 150 as much as 80."""
+    proven = []
+    for total in range(20, 260, 10):
+        outside = round(share * total)
+        bins = Bins(np.array([outside, total - outside]), np.array([0, total - outside]))
+        proven.append(coins_bound(bins, 0.0, 0.05).epsilon)
+    most = special.logit(0.05 ** (1 / np.arange(20, 260, 10)))
+    assert np.all(np.diff(proven) > 0) and np.all(np.array(proven) > 0.75 * most)
 
 
 TWO_VALUES = Scores(np.repeat([1.0, 0.0], [300, 100]), np.repeat([1.0, 0.0], [100, 300]))

@@ -38,6 +38,7 @@ CELLS = np.concatenate([np.arange(100) * 0.05, 5 + np.arange(111) * 0.1])  # of 
 _PART = 10  # at most this share of the bins left on a side is revealed at a time
 _DELTA_SHARE = 0.5  # of the level: the most that an allowance for δ may cost
 _PRECISION = 1e-3
+_NEARLY = 0.35  # of a design: log-odds that make no difference between the last bins that add weight
 _POINTS = 5  # of a cell that a ladder tells apart
 
 Rule = Callable[[View], tuple[FloatArray, BoolArray]]
@@ -223,7 +224,7 @@ class _Weighted:
     def __init__(self, bins: Bins, view: View, design: float, share: float) -> None:
         upper, lower = np.arange(view.high, bins.records.size), np.arange(view.low)
         odds = view.of(BOTH)
-        weights = whole_weights(np.concatenate([odds[upper], -odds[lower]]) - design, COIN_STEPS)
+        weights = whole_weights(_excess(np.concatenate([odds[upper], -odds[lower]]), design), COIN_STEPS)
         right = np.concatenate([bins.members[upper], (bins.records - bins.members)[lower]])
         records = np.concatenate([bins.records[upper], bins.records[lower]])
         used = weights > 0
@@ -287,6 +288,15 @@ class _Weighted:
         upper, lower = (bins.records[side].sum() for side in (self._upper, self._lower))
         above, below = (bins.members[side].sum() for side in (self._upper, self._lower))
         return Proof(epsilon, int(upper), int(above), int(lower), int(below), self._learned, allowance)
+
+
+def _excess(odds: FloatArray, design: float) -> FloatArray:
+    """How far bins lie beyond a design. Where the farthest hardly does, all that are nearly as far count the same.
+
+    Two groups of tied scores may be predicted a little above and a little below a design: either alone proves less.
+    """
+    nearly, farthest = _NEARLY * design, float(odds.max())
+    return np.where(odds > farthest - nearly, 1.0, 0.0) if 0 < farthest - design < nearly else odds - design
 
 
 # --- prefixes ---------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from dosimeter._validate import FloatArray
 from dosimeter.estimators.headline.ranks import Bins
 
 CAP = 14.0  # of every log-odds ratio
-_PRIOR = (0.5, 0.36, 0.14)  # learned from the middle; few strong leakers among the members; among the non-members
+_PRIOR = (0.6, 0.28, 0.12)  # learned from the middle; few strong leakers among the members; among the non-members
 
 # Shapes that the middle ranks can teach, and the share of each family.
 _GAUSSIAN, _CAPPED, _ONE_SIDED, _WIDTH, _HEAVY, _POWER, _MANY = 0.4, 0.4, 0.04, 0.07, 0.12, 0.05, 0.04
@@ -33,7 +33,7 @@ _HEAVY_DISTANCES = (0.4, 0.7, 1, 1.5, 2.2, 3.3, 5)
 _SCALES = (1.25, 1.6, 2.2, 3, 4.5, 8)
 
 # Two ends that say nothing of each other.
-_APART = 0.1  # of the leaks that the middle can teach
+_APART = 0.05  # of the leaks that the middle can teach
 _SLOPES = (0.5, 1, 2, 5, 20)
 _HEIGHTS = (0.7, 1.5, 2.5, 4, 6, 9)
 _SPACING = 1.6  # of the ranks from which it rises
