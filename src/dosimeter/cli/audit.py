@@ -162,7 +162,7 @@ def audit(
 
         dosimeter audit scores.npz --delta 1e-5
 
-    proves ε ≥ 3.42 for replacing one record with 95 % confidence; the truth is 6.573.
+    proves ε ≥ 3.4 for replacing one record with 95 % confidence; the truth is 6.573.
     """
     options: dict[str, Any] = {
         "delta": delta,

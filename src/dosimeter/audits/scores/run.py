@@ -55,7 +55,7 @@ def audit_scores(
     >>> rng = np.random.default_rng(0)
     >>> audit = audit_scores(Scores(rng.normal(1, 1, 1000), rng.normal(0, 1, 1000)))
     >>> [(e.neighbours, round(e.low, 1)) for e in audit.estimates[:2]]
-    [('replace', 3.2), ('add/remove', 1.7)]
+    [('replace', 3.3), ('add/remove', 1.7)]
     """
     if not isinstance(scores, (Scores, OneRun)):
         raise InputError(

@@ -122,7 +122,7 @@ class _Search:
             return cls(bins, learner, alpha, DeltaCost(0.0, neighbours), missed / alpha, leaks)
         if neighbours == REPLACE:
             cost = DeltaCost(members * nonmembers * delta, neighbours)
-            share = float(np.clip(0.02 + 0.22 * math.log10(1 + cost.total), 0.02, 0.5))
+            share = float(np.clip(0.02 + 0.28 * math.log10(1 + cost.total), 0.02, 0.5))
         else:
             cost = DeltaCost(min(members, nonmembers) * delta, neighbours, flipped=nonmembers < members)
             share = float(np.clip(1.4 * math.sqrt(cost.total), 0.02, 0.5))
