@@ -24,7 +24,8 @@ FILES = {
     "silent_text": "texts",
 }
 ASKED = {"silent": "silent"}  # the function of the file; `audited` where nothing is said
-VERSIONS = {"generators": "3", "language": "4", "adult": "5", "table": "5"}  # by kind; raise one when its rows get other numbers
+# By kind; raise one when its rows get other numbers.
+VERSIONS = {"generators": "3", "language": "4", "adult": "5", "table": "5"}
 VERSION = "4"  # of the other kinds: audits with reference models
 SEEDS = ("first_seed", "seeds")  # of the settings: they say which tasks there are, not what a task does
 

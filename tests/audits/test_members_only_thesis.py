@@ -102,9 +102,7 @@ def test_the_helpers_that_are_compared_are_trained_as_the_target_is():
 
     X, y = draw(420, 1)
     model, asked = memoriser(X, y, 4.0), {**ASKED, "references": 0}
-    audit = audit_members_only(
-        model, (X, y), nonmembers=draw(180, 3), protocol="thesis", helper_train=train, **asked
-    )
+    audit = audit_members_only(model, (X, y), nonmembers=draw(180, 3), protocol="thesis", helper_train=train, **asked)
     assert len(seen) == 2 and len({seed for _, seed in seen}) == 1
     rows = {row["helper"]: row["auc"] for row in audit.details["strength"]["helper"]}
     plain = audit_members_only(model, (X, y), nonmembers=draw(180, 3), **asked)
