@@ -444,10 +444,6 @@ def _some_rows(classifier: PairClassifier, kept: int, seeds: np.random.SeedSeque
 
 def _chance_of_rise(half: Pair, full: Pair, guesses: int, confidence: float, seed: int) -> float:
     """The p-value of the baseline's gain from half of the records to all of them."""
-    compared = panoramia(
-        baseline=coin_evidence(*half, seed=seed),
-        attack=coin_evidence(*full, seed=seed),
-        confidence=confidence,
-        guesses=guesses,
-    )
+    baseline, attack = (coin_evidence(*pair, seed=seed) for pair in (half, full))
+    compared = panoramia(baseline=baseline, attack=attack, confidence=confidence, guesses=guesses)
     return float(compared.details["null_p_value"])
