@@ -61,7 +61,7 @@ def test_more_records_told_apart_perfectly_prove_hardly_less(delta: float) -> No
 @pytest.mark.once
 @pytest.mark.parametrize("share", [0.5, 0.3])
 def test_two_groups_of_ties_that_are_all_right_prove_more_the_larger_they_are(share: float) -> None:
-    """Not one group alone: 70 coins told apart by a tree's leaves proved as much as 46, and 150 as much as 80."""
+    """Not one group alone: 95 coins told apart by a tree's leaves proved 2.55, and 100 proved 3.29."""
     proven = []
     for total in range(20, 260, 10):
         outside = round(share * total)
