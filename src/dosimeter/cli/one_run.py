@@ -34,7 +34,7 @@ def one_run(
 
         dosimeter one-run canaries.npz --delta 1e-5 --mask-seed 1
 
-    proves ε ≥ 1.47 for adding or removing one record with 95 % confidence; the truth is 4.377.
+    proves ε ≥ 1.466 for adding or removing one record with 95 % confidence; the truth is 4.377.
     """
     from dosimeter.estimators.one_run import one_run as estimate
     from dosimeter.evidence import OneRun

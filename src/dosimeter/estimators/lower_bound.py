@@ -49,7 +49,7 @@ def lower_bound(
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> lower_bound(Scores(rng.normal(1, 1, 1000), rng.normal(0, 1, 1000)), delta=1e-5).low
-    3.33
+    3.28
     """
     delta, confidence = check.delta(delta), check.confidence(confidence)
     if not isinstance(evidence, (Scores, OneRun)):

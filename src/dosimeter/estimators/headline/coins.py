@@ -304,7 +304,7 @@ def _excess(odds: FloatArray, design: float) -> FloatArray:
 _RUNGS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # wrong guesses that a prefix may hold
 _RUNG_SHARES = 1 / (np.arange(len(_RUNGS)) + 1.5) / (1 / (np.arange(len(_RUNGS)) + 1.5)).sum()
 _ORDER_SHARES = (0.5, 0.25, 0.25)  # both ends, the upper one, the lower one
-_LEAST_SHARE, _MOST_SHARE = 0.02, 0.06  # of the level, for all prefixes
+_LEAST_SHARE, _MOST_SHARE = 0.01, 0.06  # of the level, for all prefixes
 _LARGE = 0.05  # share of the records that must all be guessed right to reject ε, from which on prefixes get most
 
 

@@ -21,7 +21,7 @@ CAP = 14.0  # of every log-odds ratio
 _PRIOR = (0.6, 0.28, 0.12)  # learned from the middle; few strong leakers among the members; among the non-members
 
 # Shapes that the middle ranks can teach, and the share of each family.
-_GAUSSIAN, _CAPPED, _ONE_SIDED, _WIDTH, _HEAVY, _POWER, _MANY = 0.4, 0.4, 0.04, 0.07, 0.12, 0.05, 0.04
+_GAUSSIAN, _CAPPED, _ONE_SIDED, _WIDTH, _HEAVY, _POWER, _MANY = 0.42, 0.4, 0.04, 0.07, 0.12, 0.02, 0.04
 _FINE_DISTANCES = np.geomspace(0.1, 9, 32).tolist()  # an error of 5 % in the distance costs 2 % of the bound
 _DISTANCES = (0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1, 1.25, 1.5, 1.8, 2.2, 2.7, 3.3, 4, 5, 6.5, 9)
 _CAPS = np.array([0.25, 0.5, 0.75, 1, 1.4, 2, 3, 4.5, 7])

@@ -184,7 +184,7 @@ def upper_tail(parts: Sequence[tuple[int, Law]], observed: int) -> float:
 # --- weights, and how far a test can be expected to get -------------------------------------------------------
 
 
-DESIGN = 0.9  # the first test is designed for this share of what can be expected
+DESIGN = 0.95  # the first test is designed for this share of what can be expected
 STEPS, COIN_STEPS = 16, 64  # weights of tables, and of coins, are whole numbers up to this
 _HEAVIEST = 6.0  # log-odds beyond a design that still add weight
 _GRID = np.concatenate([np.linspace(0, 0.5, 11), np.geomspace(0.55, 11, 40)])
