@@ -10,6 +10,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import dosimeter as dm
+from dosimeter.audits.members_only.real_nonmembers import with_real_nonmembers
+from dosimeter.audits.members_only.records import split_records
 from dosimeter.engine import RunOptions, Store
 
 pandas = pytest.importorskip("pandas")
@@ -102,6 +104,41 @@ def test_members_only(piped):
     some = {"references": 3, "repeats": 2, "run": QUIET}
     audit = dm.audit_members_only(piped, (TABLE, ANSWER), **some)
     assert audit.metadata.data_kind == "tabular"
+
+
+def fresh(rows):
+    """Records that nobody was trained on; one town is new."""
+    table = TABLE.sample(rows, replace=True, random_state=1).reset_index(drop=True)
+    table["age"] += RNG.random(rows)
+    table.loc[:4, "town"] = "elsewhere"
+    return table, pandas.Series(RNG.choice(["no", "yes"], rows))
+
+
+@pytest.mark.parametrize("protocol", ["honest", "thesis"])
+def test_members_only_beside_real_nonmembers(piped, protocol):
+    some = {"references": 3, "repeats": 2, "run": QUIET, "protocol": protocol}
+    audit = dm.audit_members_only(piped, (TABLE, ANSWER), nonmembers=fresh(300), **some)
+    real = [estimate for estimate in audit.estimates if "real non-members" in estimate.method]
+    assert len(real) == 2 and audit.guard.checked
+    plain = dm.audit_members_only(piped, (TABLE, ANSWER), **some)
+    assert audit.headline.epsilon == plain.headline.epsilon  # what they are beside is the same audit
+
+
+def test_real_nonmembers_have_the_codes_of_the_members():
+    records = split_records((TABLE, ANSWER), splits=(0.4, 0.3, 0.3), audit_size=None)
+    table, answer = fresh(200)
+    real = with_real_nonmembers((table, answer), records, seed=0)
+    codes = {}
+    for some in (*records.sets, *real.sets):
+        for word, code in zip(some.X["town"].astype(str), some.content.records[:, 3].tolist(), strict=True):
+            assert codes.setdefault(word, code) == code
+    assert set(codes) == {"x", "y", "z", "elsewhere"} and len(set(codes.values())) == 4
+    for wrong, message in (
+        (table.assign(income="much"), r"nonmembers has 'much' in column 'income', where the members have numbers"),
+        (table[["age", "income"]], r"columns"),
+    ):
+        with pytest.raises(dm.InputError, match=message):
+            with_real_nonmembers((wrong, answer), records, seed=0)
 
 
 def test_infinities_and_models_that_do_not_take_missing_values():

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dosimeter import _validate as check
 from dosimeter._validate import InputError
 from dosimeter.attacks.stacked import Content
 from dosimeter.audits.assemble import roc
@@ -23,7 +24,7 @@ from dosimeter.audits.members_only.records import FEWEST, AuditRecords, BothSide
 from dosimeter.audits.members_only.result import RealNonmembersResult, RealNonmembersTarget
 from dosimeter.audits.result import Guard, Roc
 from dosimeter.audits.shift.guard import check_shift
-from dosimeter.audits.shift.records import read_records
+from dosimeter.audits.shift.records import coded_like, read_records
 from dosimeter.engine import RunOptions
 from dosimeter.estimate import Estimate, Validity, change
 from dosimeter.estimators.one_run import one_run
@@ -74,12 +75,19 @@ def _same_size(members: RecordSet, nonmembers: RecordSet) -> BothSides:
 
 
 def _content(X: Any, y: Any, records: AuditRecords) -> Content:
-    """Real non-members in the form of the other records, with their codes for the classes."""
-    if hasattr(X, "iloc") and not all(kind.kind in "biuf" for kind in X.dtypes):
-        raise InputError("nonmembers has columns of words; encode them as numbers in members and nonmembers first.")
+    """Real non-members in the form of the other records, with their codes for words and for the classes."""
     if (y is None) != (records.for_generator.y is None):
         raise InputError("only one of members and nonmembers has labels; give labels for both or for neither.")
-    read = read_records(records.for_generator.X, X).nonmembers
+    members = records.for_generator.X
+    if hasattr(X, "columns") and hasattr(members, "columns") and list(X.columns) != list(members.columns):
+        raise InputError(
+            f"nonmembers has the columns {check.show(list(X.columns), 90)} and members "
+            f"{check.show(list(members.columns), 90)}; pass the same columns in the same order."
+        )
+    read = read_records(members, X).nonmembers
+    if "O" in (np.asarray(members).dtype.kind, np.asarray(X).dtype.kind) and records.kind == "tabular":
+        sides = [np.asarray(some.X).astype(object).reshape(len(some), -1) for some in records.sets]
+        read = coded_like(np.concatenate(sides), np.concatenate([some.content.records for some in records.sets]), X)
     if y is None:
         return Content(records.kind, read, None)
     known: dict[Any, int] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import hashlib
+import math
 import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -195,14 +196,49 @@ def _encoded(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> tuple[FloatArray, Floa
     coded = np.empty(both.shape)
     for j in range(both.shape[1]):
         column = both[:, j]
-        try:
+        if _is_numeric(column):
             coded[:, j] = column.astype(np.float64)
-        except (ValueError, TypeError):
+        else:
             names = [None if _absent(v) else str(v) for v in column]
             place: dict[str | None, float] = {v: i for i, v in enumerate(sorted({v for v in names if v is not None}))}
             place[None] = np.nan
             coded[:, j] = [place[v] for v in names]
     return coded[: len(a)], coded[len(a) :]
+
+
+def coded_like(known: Any, codes: FloatArray, others: Any) -> FloatArray:
+    """Code `others` as `known` records were coded; words that those lack come after theirs, in alphabetical order.
+
+    Columns of numbers stay what they are. Raises InputError for a word where the known records have numbers.
+    """
+    a, b = (np.asarray(side).astype(object).reshape(len(side), -1) for side in (known, others))
+    names = list(getattr(others, "columns", range(b.shape[1])))
+    coded = np.empty(b.shape)
+    for j, name in enumerate(names):
+        column = [np.nan if _absent(value) else value for value in b[:, j]]
+        if _is_numeric(a[:, j]):
+            word = next((value for value in column if not _is_numeric(np.array([value], object))), None)
+            if word is not None:
+                raise InputError(
+                    f"nonmembers has {check.show(word)} in column {check.show(name)}, where the members have numbers; "
+                    "pass numbers there."
+                )
+            coded[:, j] = np.array(column, object).astype(np.float64)
+            continue
+        place = {str(value): code for value, code in zip(a[:, j], codes[:, j].tolist(), strict=True)}
+        first = 1 + max((code for code in place.values() if not math.isnan(code)), default=-1.0)
+        strange = sorted({str(value) for value in column if not _absent(value)} - place.keys())
+        place.update({word: first + i for i, word in enumerate(strange)})
+        coded[:, j] = [np.nan if _absent(value) else place[str(value)] for value in column]
+    return coded
+
+
+def _is_numeric(column: npt.NDArray[Any]) -> bool:
+    try:
+        column.astype(np.float64)
+    except (ValueError, TypeError):
+        return False
+    return True
 
 
 def _absent(value: Any) -> bool:
