@@ -12,6 +12,7 @@ from sklearn.preprocessing import OneHotEncoder
 import dosimeter as dm
 from dosimeter.audits.members_only.real_nonmembers import with_real_nonmembers
 from dosimeter.audits.members_only.records import split_records
+from dosimeter.audits.shift.records import coded_like
 from dosimeter.engine import RunOptions, Store
 
 pandas = pytest.importorskip("pandas")
@@ -133,6 +134,9 @@ def test_real_nonmembers_have_the_codes_of_the_members():
         for word, code in zip(some.X["town"].astype(str), some.content.records[:, 3].tolist(), strict=True):
             assert codes.setdefault(word, code) == code
     assert set(codes) == {"x", "y", "z", "elsewhere"} and len(set(codes.values())) == 4
+    letters = np.array([["a", "b"], ["a", "c"], ["d", "c"]])
+    coded = coded_like(letters, np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), np.array([["d", "z"], ["b", "b"]]))
+    assert coded.tolist() == [[1.0, 2.0], [2.0, 0.0]]
     for wrong, message in (
         (table.assign(income="much"), r"nonmembers has 'much' in column 'income', where the members have numbers"),
         (table[["age", "income"]], r"columns"),

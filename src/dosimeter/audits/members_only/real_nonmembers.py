@@ -85,7 +85,8 @@ def _content(X: Any, y: Any, records: AuditRecords) -> Content:
             f"{check.show(list(members.columns), 90)}; pass the same columns in the same order."
         )
     read = read_records(members, X).nonmembers
-    if "O" in (np.asarray(members).dtype.kind, np.asarray(X).dtype.kind) and records.kind == "tabular":
+    words = not all(np.asarray(side).dtype.kind in "biuf" for side in (members, X))
+    if words and records.kind == "tabular":
         sides = [np.asarray(some.X).astype(object).reshape(len(some), -1) for some in records.sets]
         read = coded_like(np.concatenate(sides), np.concatenate([some.content.records for some in records.sets]), X)
     if y is None:
