@@ -238,8 +238,8 @@ class _NoClone(BaseEstimator):
 
     classes_ = np.arange(10)
 
-    def __init__(self, depth=[3]):  # noqa: B006
-        self.depth = list(depth)
+    def __init__(self, depth=3):
+        self.depth = depth + 1
 
     def fit(self, rows, labels):
         return self

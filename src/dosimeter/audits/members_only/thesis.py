@@ -9,7 +9,7 @@ thresholds chosen on the audit itself (§8, "implementation of O(1)").
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from dosimeter.estimators.panoramia import panoramia
 from dosimeter.estimators.ranked import fewest_right, logit_bound
 from dosimeter.evidence import OneRun
 from dosimeter.models import access
+from dosimeter.models.fresh import fresh_copy
 
 PROTOCOLS = ("honest", "thesis")
 MOST_NUMBERS = 600  # of guesses of either kind that O(1) tries; all of them up to this many
@@ -47,20 +48,9 @@ def helper_trainer(model: Any, given: Trainer | None) -> tuple[Trainer | None, s
     if given is not None:
         return given, "trained by helper_train"
     if hasattr(model, "get_params") and hasattr(model, "fit"):
-        return _cloned(model), f"a new {type(model).__name__} with the target's settings"
+        words = f"a new {type(model).__name__} with the target's settings"
+        return lambda X, y, seed: fresh_copy(model, seed).fit(X, y), words
     return None, "a small default model, because the target cannot be trained again; pass helper_train"
-
-
-def _cloned(model: Any) -> Callable[[Any, Any, int], Any]:
-    def train(X: Any, y: Any, seed: int) -> Any:
-        from sklearn.base import clone
-
-        fresh = clone(model)
-        if "random_state" in fresh.get_params():
-            fresh.set_params(random_state=seed % 2**32)
-        return fresh.fit(X, y)
-
-    return train
 
 
 def thesis_audit(

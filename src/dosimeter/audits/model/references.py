@@ -25,6 +25,7 @@ from dosimeter.audits.training.shadows import Trainings, collect
 from dosimeter.engine import RunOptions
 from dosimeter.models import BlackBox
 from dosimeter.models.black_box import Batched
+from dosimeter.models.fresh import fresh_copy
 from dosimeter.records import count, take
 from dosimeter.training import Recipe
 from dosimeter.training.identity import Identity, identity
@@ -273,15 +274,13 @@ class _Cloned:
     @classmethod
     def of(cls, model: Any) -> _Cloned:
         """Copy the estimator once, so that one that cannot be copied is refused before anything is trained."""
-        from sklearn.base import clone
-
         if not hasattr(model, "get_params") or not hasattr(model, "fit"):
             raise InputError(
                 f"references are trained like the model, and {type(model).__name__} cannot be fitted again; pass "
                 "train=, a function (indices, seed) that returns a model, or references=[…] that you have trained."
             )
         try:
-            return cls(clone(model))
+            return cls(fresh_copy(model))
         except Exception as error:  # whatever the estimator's constructor raises
             raise InputError(
                 f"{type(model).__name__} cannot be cloned ({check.show(str(error), 120)}); pass train=, a function "
@@ -289,13 +288,7 @@ class _Cloned:
             ) from None
 
     def __call__(self, X: Any, y: Any, rows: IntArray, seed: int) -> Any:
-        from sklearn.base import clone
-
-        model = clone(self.model)
-        names = [name for name in model.get_params() if name == "random_state" or name.endswith("__random_state")]
-        if names:
-            model.set_params(**dict.fromkeys(names, int(seed % 2**31)))
-        return model.fit(take(X, rows), y[rows])
+        return fresh_copy(self.model, seed).fit(take(X, rows), y[rows])
 
 
 def _masks(names: Any, persons: IntArray | None, wanted: int, seed: int) -> BoolArray:
