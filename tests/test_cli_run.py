@@ -24,6 +24,7 @@ from dosimeter.pipelines import config as settings
 from dosimeter.pipelines.cost import outlook
 from dosimeter.pipelines.launch import ADAPTERS, FreshStore, launch
 from dosimeter.pipelines.subjects import subject, training_sizes
+from dosimeter.records import numeric_table
 
 torch_only = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 
@@ -226,6 +227,26 @@ class TestCommandLine:
             code, _, err = run(path, "--set", change)
             assert code == 2
             assert words in err
+
+    def test_words_and_gaps_become_numbers(self, run, tmp_path):
+        rng = np.random.default_rng(0)
+        rows = [
+            f"{'' if at % 9 == 0 else at},{'xyz'[rng.integers(3)]},{['', 'on', 'off'][rng.integers(3)]},"
+            f"{['no', 'yes'][rng.integers(2)]}"
+            for at in range(90)
+        ]
+        (tmp_path / "p.csv").write_text("\n".join(["age,ward,lamp,ill", *rows]) + "\n")
+        path = written(tmp_path, WINE.replace('name = "wine"', 'file = "p.csv"\nlabel = "ill"'))
+        code, out, err = run(path, "--json")
+        assert code == 0, err
+        assert json.loads(out)["metadata"]["records"] == 90
+        assert "lamp, ward as a column of 0 and 1 for each word; gaps of age filled with the median" in err
+        table = numeric_table(tmp_path / "p.csv", "ill")
+        names = ("age", "age is missing", "ward is x", "ward is y", "ward is z")
+        assert table.columns == (*names, "lamp is missing", "lamp is off", "lamp is on")
+        absent = np.arange(90) % 9 == 0
+        assert np.array_equal(table.X[:, 1], absent) and (table.X[:, 2:5].sum(1) == 1).all()
+        assert np.unique(table.X[absent, 0]) == np.median(np.arange(90)[~absent])
 
     def test_a_page_that_cannot_be_drawn_is_refused_before_any_training(self, run, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "altair", None)

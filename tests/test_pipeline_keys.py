@@ -119,10 +119,16 @@ class TestInit:
         assert code == 2 and "is there already" in err
 
     def test_words_and_gaps_are_told_at_once(self, run, tmp_path):
-        (tmp_path / "p.csv").write_text("age,ward,pulse,ill\n1,a,70,0\n2,b,,1\n3,a,80,0\n")
+        rows = "".join(f"{at},{'ab'[at % 2]},{70 + at if at % 5 else ''},p{at},{at % 3 % 2}\n" for at in range(120))
+        (tmp_path / "p.csv").write_text("age,ward,pulse,name,ill\n" + rows)
         code, _, err = run("--init", "p.csv")
         assert code == 0
-        assert "ward hold words and pulse have gaps" in err and "model.command" in err
+        assert "ward holds words, and models get a column of 0 and 1 for each word" in err
+        assert "pulse has gaps, which get the median" in err and "model.command" in err
+        assert "name holds more than 100 different words" in err
+        code, _, err = run("p.toml", "--dry-run")
+        assert code == 2
+        assert "120 different words in the column 'name'" in err
 
     def test_without_records(self, run, tmp_path):
         assert run("--init")[0] == 0

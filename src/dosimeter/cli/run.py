@@ -123,14 +123,14 @@ def _init(source: str | None) -> None:
     target = given if is_toml else given.with_name(given.name.removesuffix(".gz")).with_suffix(".toml")
     if target.exists():
         raise InputError(f"{target} is there already; move it away, or name another file to write.")
-    warning = ""
+    told = ""
     if is_toml:
         text = template({"data.file": '"patients.csv"', "data.label": '"diagnosis"'}, name=target.name)
     else:
-        text, warning = template_for(given, name=target.name)
+        text, told = template_for(given, name=target.name)
     write_text(target, text)
-    if warning:
-        err.print(f"note: {warning}", markup=False, soft_wrap=True)
+    if told:
+        err.print(f"note: {told}", markup=False, soft_wrap=True)
     err.print(
         f"written: {target}. Next: dosimeter run {shlex.quote(str(target))} --dry-run", markup=False, soft_wrap=True
     )
@@ -146,6 +146,8 @@ def _run(
 
     note(f"reading {config.data.name or config.data.file}", quiet=quiet)
     prepared = subject(config, base=base, store=store)
+    if config.data.file is not None:
+        note(f"read {prepared.source}", quiet=quiet)
     if dry_run:
         from dosimeter.pipelines.cost import outlook
 

@@ -26,7 +26,7 @@ from dosimeter.engine import Store, Task
 from dosimeter.models import dataset as read_records
 from dosimeter.pipelines import config as settings
 from dosimeter.pipelines.encoding import encoded
-from dosimeter.records import file_labels, fingerprint
+from dosimeter.records import file_labels, fingerprint, numeric_table
 from dosimeter.training import Model, Privacy, Recipe
 from dosimeter.training.cargo import packed
 from dosimeter.training.foreign import UnusableError, check_places, command_task, named_files
@@ -192,11 +192,17 @@ def _places(data: settings.DataSection, share: float, whole: Dataset) -> Places:
 
 def _from_file(path: Path, label: str | None, *, labels_alone: bool) -> Dataset:
     """A file as a data set; a command reads the records by itself, so that they are only numbered for it."""
+    columns: tuple[str, ...] = ()
+    note = ""
     if labels_alone:
         y = file_labels(path, label=label)
         records: npt.NDArray[Any] = np.arange(len(y))[:, None]
     else:
-        x, y = read_records(path, label=label)
+        if path.name.lower().endswith(".npz"):
+            x, y = read_records(path, label=label)
+        else:
+            table = numeric_table(path, label)
+            (x, y), columns, note = read_records((table.X, table.y)), table.columns, table.note
         if not isinstance(x, np.ndarray) or y is None:
             raise InputError(
                 f"data.file {path} must hold numbers and labels; pass .npz with X and y, .csv or .parquet."
@@ -204,10 +210,12 @@ def _from_file(path: Path, label: str | None, *, labels_alone: bool) -> Dataset:
         records = np.ascontiguousarray(x, np.float32)
     classes, codes = np.unique(y, return_inverse=True)
     labels = codes.astype(np.int64)
-    columns = tuple(f"column {at}" for at in range(records.shape[1])) if records.ndim == 2 else ()
+    if records.ndim == 2 and not columns:
+        columns = tuple(f"column {at}" for at in range(records.shape[1]))
     kind: Literal["image", "tabular"] = "image" if records.ndim in (3, 4) else "tabular"
     known_by = hashlib.sha256(path.read_bytes()).hexdigest() if labels_alone else fingerprint(records, labels)
-    return Dataset(path.name, records, labels, columns, tuple(map(str, classes)), str(path), known_by, kind)
+    source = f"{path} ({note})" if note else str(path)
+    return Dataset(path.name, records, labels, columns, tuple(map(str, classes)), source, known_by, kind)
 
 
 def _command(config: settings.Config, whole: Dataset, places: Places, base: Path) -> CommandTraining:

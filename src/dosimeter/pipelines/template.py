@@ -12,7 +12,7 @@ from dosimeter._validate import InputError
 from dosimeter.columns import Columns, listed, read_columns
 from dosimeter.pipelines.config import TAKES
 from dosimeter.pipelines.keys import Key, keys
-from dosimeter.records.sources import LABEL_COLUMNS
+from dosimeter.records.sources import LABEL_COLUMNS, MOST_WORDS
 
 __all__ = ["template", "template_for"]
 
@@ -57,7 +57,7 @@ def template(settings: Mapping[str, str], *, name: str = "audit.toml") -> str:
 
 
 def template_for(path: Path, *, name: str) -> tuple[str, str]:
-    """A template for a file of records, whose label column is found, and what a model of numbers cannot take in it."""
+    """A template for a file of records, whose label column is found, and what models get for words and gaps in it."""
     columns = read_columns(path, missing=True)
     file = {"data.file": f"'{path.name}'" if "'" not in path.name else f'"{path.name}"'}
     if path.suffix.lower() == ".npz":
@@ -65,21 +65,24 @@ def template_for(path: Path, *, name: str) -> tuple[str, str]:
     labels = [column for column in LABEL_COLUMNS if column in columns] or [list(columns)[-1]]
     if '"' in labels[0] or "\n" in labels[0] or "\\" in labels[0]:
         raise InputError(f"{path}: the column {labels[0]!r} has a name that TOML needs escaped; rename it.")
-    return template({**file, "data.label": f'"{labels[0]}"'}, name=name), _unfit(columns, labels[0])
+    return template({**file, "data.label": f'"{labels[0]}"'}, name=name), _coded(columns, labels[0])
 
 
-def _unfit(columns: Columns, label: str) -> str:
-    """A note on columns of words and on gaps, which only a script of the user's own can read."""
+def _coded(columns: Columns, label: str) -> str:
+    """A note on columns of words and on gaps: what the models of a TOML file get instead."""
     features = {column: values for column, values in columns.items() if column != label}
     words = [column for column, values in features.items() if values.dtype.kind not in "biuf"]
+    many = [column for column in words if len(set(map(str, features[column].tolist()))) > MOST_WORDS]
+    few = [column for column in words if column not in many]
     gaps = [column for column, values in features.items() if values.dtype.kind == "f" and np.isnan(values).any()]
-    found = [f"{listed(words)} hold words"] * bool(words) + [f"{listed(gaps)} have gaps"] * bool(gaps)
-    if not found:
-        return ""
-    return (
-        f"{' and '.join(found)}, which the models of a TOML file do not take: encode and fill "
-        "them, set model.command to a script of your own, or call audit_training on a data frame in Python"
-    )
+
+    def told(found: list[str], one: str, several: str, what: str) -> list[str]:
+        return [f"{listed(found)} {one if len(found) == 1 else several} {what}"] * bool(found)
+
+    said = told(few, "holds", "hold", "words, and models get a column of 0 and 1 for each word")
+    said += told(gaps, "has", "have", "gaps, which get the median and are marked")
+    said += told(many, "holds", "hold", f"more than {MOST_WORDS} different words and must be left out or coded")
+    return f"{'; '.join(said)}. For another coding set model.command to a script of your own." if said else ""
 
 
 def _described(key: Key, value: str | None) -> list[str]:

@@ -20,7 +20,7 @@ from dosimeter.records.reader import (
     take,
     targets,
 )
-from dosimeter.records.sources import file_labels, unmasked
+from dosimeter.records.sources import file_labels, numeric_table, unmasked
 
 __all__ = [
     "KINDS",
@@ -38,6 +38,7 @@ __all__ = [
     "labels",
     "missing_values",
     "numbers",
+    "numeric_table",
     "pair",
     "parted",
     "take",

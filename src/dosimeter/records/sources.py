@@ -6,16 +6,17 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dosimeter._progress import Progress
 from dosimeter._validate import InputError, IntArray, show
-from dosimeter.columns import pick, read_columns
+from dosimeter.columns import listed, pick, read_columns
 from dosimeter.records.reader import Array, fetched, labels
 
 LABEL_COLUMNS = ("label", "y", "target", "class")
+MOST_WORDS = 100  # of a column, each of which becomes a column of numbers
 _LOOK = 1000  # items of a torch dataset between two looks at the clock
 
 
@@ -58,6 +59,57 @@ def from_file(path: str | os.PathLike[str], label: str | None) -> tuple[Any, Any
     if words:
         raise InputError(f"{path} has columns that are not numbers: {show(words, 120)}; encode or remove them.")
     return np.stack([columns[name].astype(np.float64) for name in features], axis=1), columns[target]
+
+
+class NumericTable(NamedTuple):
+    """A table as numbers, its labels, the names of its columns, and what became of words and gaps."""
+
+    X: Array
+    y: Array
+    columns: tuple[str, ...]
+    note: str
+
+
+def numeric_table(path: str | os.PathLike[str], label: str | None = None) -> NumericTable:
+    """Read a table for models of numbers: a column of 0 and 1 for each word; gaps get the median and are marked.
+
+    Neither labels nor who is a member have a part in it: every record is coded the same way.
+
+    Raises:
+        InputError: If a column has more than MOST_WORDS different words, or the file cannot be read.
+    """
+    columns, features, target = _columns(path, label, missing=True)
+    coded: dict[str, Array] = {}
+    words, gaps = [], []
+    for name in features:
+        values = columns[name]
+        if values.dtype.kind not in "biuf":
+            coded.update(_one_for_each_word(path, name, values))
+            words.append(name)
+            continue
+        numbers = values.astype(np.float64)
+        absent = np.isnan(numbers)
+        coded[name] = np.where(absent, np.median(numbers[~absent]) if not absent.all() else 0.0, numbers)
+        if absent.any():
+            coded[f"{name} is missing"] = absent.astype(np.float64)
+            gaps.append(name)
+    found = [f"{listed(words)} as a column of 0 and 1 for each word"] * bool(words)
+    found += [f"gaps of {listed(gaps)} filled with the median, and marked"] * bool(gaps)
+    X = np.stack(list(coded.values()), axis=1)
+    return NumericTable(X, labels(columns[target], len(X)), tuple(coded), "; ".join(found))
+
+
+def _one_for_each_word(path: str | os.PathLike[str], name: str, values: Array) -> dict[str, Array]:
+    """A column for each word; one is enough where there are two, and a gap is a word like others."""
+    names = np.array(["" if value is None else str(value) for value in values.tolist()])
+    known, codes = np.unique(names, return_inverse=True)
+    if known.size > MOST_WORDS:
+        raise InputError(
+            f"{path} has {known.size} different words in the column {show(name)}, and at most {MOST_WORDS} become "
+            "columns of numbers; leave the column out, or put fewer words in it."
+        )
+    chosen = range(1, 2) if known.size == 2 else range(known.size)
+    return {f"{name} is {known[at] or 'missing'}": (codes == at).astype(np.float64) for at in chosen}
 
 
 def unmasked(encoding: Mapping[str, Any]) -> list[IntArray]:
