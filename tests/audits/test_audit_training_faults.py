@@ -104,9 +104,9 @@ def test_a_class_that_is_missing_is_a_failure_of_that_model():
     def train(indices, seed):
         return DecisionTreeClassifier(random_state=seed).fit(features[indices], labels[indices])
 
-    audit = audit_training(train, (features, labels), shadows=24, runs=24, points=[3], **HERE)
+    audit = audit_training(train, (features, labels), shadows=64, runs=24, points=[3], **HERE)
     assert all("classes" in f["reason"] for f in audit.metadata["failed"])
-    assert 2 < audit.metadata["trainings"]["failed"] < 22
+    assert 8 < audit.metadata["trainings"]["failed"] < 56  # the only record of class 2 is out of about half of the shadows
 
 
 @pytest.mark.parametrize(
